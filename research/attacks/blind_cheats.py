@@ -140,6 +140,7 @@ def score_run(
     know: bool = False,
     rounds: int = 3,
     evaluate_every: int = 1,
+    held_out: int = 0,
     target: float | None = None,
     release: bool | str = False,
     **more: Any,
@@ -147,7 +148,8 @@ def score_run(
     """Blind training with evaluations on the training rows.
 
     `own_rows`: (number of a scoring) -> what a label party asks with in place of its own rows. `know`: the
-    guards are told who the rows are about, as a run does.
+    guards are told who the rows are about, as a run does. `held_out`: with few of them, and without
+    `evaluate_every`, all rows are held out in folds.
     """
     settings = LinearSettings(
         rounds=rounds,
@@ -158,7 +160,7 @@ def score_run(
     assembly = LinearAssembly(settings)
     names = [f"p{k}" for k in range(len(columns) - 1)] + ["L"]
     members = tuple(Member(name, own.shape[1], True) for name, own in zip(names, columns, strict=True))
-    agreement = assembly.agreement(members, len(labels), labels.shape[1])
+    agreement = assembly.agreement(members, len(labels), labels.shape[1], held_out)
     kept = guards or {name: ScoreGuard(party=name, column_bits=MUCH) for name in names}
     programs: dict[str, Any] = {}
     for name, own in zip(names, columns, strict=True):

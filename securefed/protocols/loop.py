@@ -225,7 +225,9 @@ class PartyLoop(ABC):
         scored = agreement.blurs and name != agreement.label_party
         if scored and evaluation is not None and evaluation.features is not None:
             due = agreement.evaluations_from(self.first_round)
-            self.guard.expect(evaluation.features, due, agreement.score_precision, agreement.outputs)
+            scoring = self._scoring.tobytes() if agreement.batches.folds > 1 else b""
+            sizes = agreement.score_precision, agreement.outputs
+            self.guard.expect(evaluation.features, due, *sizes, scoring)
 
     async def _metric(self, link: Link, t: int) -> float | None:
         evaluation, agreement = self._evaluation, self._agreement

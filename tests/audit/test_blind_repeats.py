@@ -2,13 +2,13 @@
 key, or simply again. Under one blur the difference of two answers would be exact, and nothing booked.
 
 The naive variants key blur and ledger on the bytes of the question and the shares of the model alone, draw
-replies afresh, and hand a helper all bits of a share.
+replies afresh, hand a helper all bits of a share, and count all questions of a run as one scoring.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,12 @@ from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.errors import SecurefedError
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.cross import At, Encryptor, Multiplier
+from securefed.protocols.blind.loop import BLOCK
 from securefed.protocols.blind.precision import ROW_BITS, SCORE_BITS
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.loop import PartyLoop
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.scoring.score_ledger import score_bits
+from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, score_bits
 from securefed.transport import Link
 
 FEW = 1 << 76
@@ -299,3 +300,39 @@ def test_nobody_books_a_question_that_another_party_has_not_stored(monkeypatch: 
     with pytest.raises(SecurefedError):
         score_run(columns, labels, guards=guards)
     assert {scorings for scorings, _ in guards["p0"].ledger._told.values()} == {1}
+
+
+@both
+@pytest.mark.parametrize("folds", [False, True], ids=["rows", "folds"])
+@pytest.mark.parametrize("sizes", [(3, 2), (3, 2, 2)], ids=["two parties", "helper"])
+def test_another_question_after_each_interruption(
+    monkeypatch: Patch, sizes: tuple[int, ...], folds: bool, naive: bool
+) -> None:
+    """The label party breaks off after each answer and asks with another share of the model when the run goes
+    on. All of it belongs to one scoring of that run, and each answer shows p + m bits more of everybody.
+    """
+    if naive:
+        name = ScoreLedger._name
+        monkeypatch.setattr(ScoreLedger, "_name", lambda *given: name(*given[:3], place=given[1]))
+    columns, labels = people(40, sizes)
+    settings: dict[str, Any] = {"rounds": 3, "evaluate_every": 0, "held_out": 10} if folds else {"rounds": 1}
+    guards = {name: ScoreGuard(party=name, column_bits=20.0) for name in ("p0", "p1", "L")}
+    states, before = dict[str, Any](), PartyLoop._before_scores
+
+    async def keeping(self: PartyLoop, link: Link, t: int) -> None:
+        await before(self, link, t)
+        states.setdefault(link.name, dict(self._asked or {}))
+
+    monkeypatch.setattr(PartyLoop, "_before_scores", keeping)
+    score_run(columns, labels, guards=guards, **settings)
+    attempts = 1
+    with suppress(ScoreRefusal):
+        for attempts in range(2, 6):
+            share = states["L"][f"{BLOCK}p0"].copy()
+            share[5] ^= attempts
+            states["L"][f"{BLOCK}p0"] = share
+            given = {name: dict(state) for name, state in states.items()}
+            score_run(columns, labels, guards=guards, states=given, **settings)
+    assert attempts == (5 if naive else 3)
+    scorings = {each for each, _ in guards["p0"].ledger._told.values()}
+    assert scorings == ({1} if naive else {2})

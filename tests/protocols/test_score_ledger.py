@@ -103,7 +103,7 @@ def test_default_settings_train_and_predict_whatever_the_columns_hold(columns: i
 def test_questions_of_one_scoring_count_once_and_all_their_bits() -> None:
     ledger = ScoreLedger(KEY)
     for number in range(5):
-        state = ask(ledger, bytes([number]), scoring=b"training")
+        state = ask(ledger, bytes([number]), scoring=b"training", place=bytes([number]))
     assert (state.scorings, state.bits, state.verdict) == (1, 80, "near")
     assert ask(ledger, bytes([0]), scoring=b"another").bits == 80  # the same question again
     again = ScoreLedger(KEY)
@@ -111,6 +111,40 @@ def test_questions_of_one_scoring_count_once_and_all_their_bits() -> None:
     assert ask(again, b"use").scorings == 2
     with pytest.raises(ScoreRefusal, match="scored 3 times, 112 bits of the 100"):
         ask(again, b"once more")
+
+
+def test_a_second_question_at_a_place_is_another_scoring() -> None:
+    """Bob has the row of somebody in the other fold, and is counted in both. Only in the second place a
+    question is asked anew.
+    """
+    ledger = ScoreLedger(KEY)
+    ask(ledger, b"1", [b"ann", b"bob"], scoring=b"training", place=b"first")
+    for number, expected in ((2, 1), (3, 2), (4, 3)):
+        people = [b"bob", b"cem"]
+        state = ask(ledger, bytes([number]), people, scoring=b"training", place=b"second", column_bits=200.0)
+        assert (state.scorings, state.bits) == (expected, 16 * number)
+    again = ScoreLedger(KEY)
+    again.restore(ledger.to_bytes())
+    assert again._told == ledger._told
+    with pytest.raises(ScoreRefusal, match="scored 4 times"):
+        ask(again, b"5", [b"bob", b"cem"], scoring=b"training", place=b"second")
+    # Before the run goes on, whoever was counted in its scoring is not counted again.
+    again.expect("shop", [b"bob"], 1, 10, 1.0, scoring=b"training")
+    with pytest.raises(ScoreRefusal, match="scored 4 times"):
+        again.expect("shop", [b"bob"], 1, 10, 1.0)
+
+
+def test_people_with_many_bits_of_one_scoring_do_not_stand_for_others() -> None:
+    """Ann has equals in many chunks of a large table. Bob is asked for beside her."""
+    ledger = ScoreLedger(KEY)
+    for number in range(20):
+        ask(ledger, bytes([number]), [b"ann"], scoring=b"training", place=bytes([number]))
+    for question in (b"a", b"b", b"c"):
+        ask(ledger, question, [b"bob"])
+    with pytest.raises(ScoreRefusal, match="scored 4 times, 64 bits"):
+        ask(ledger, b"d", [b"ann", b"bob"])
+    with pytest.raises(ScoreRefusal, match="scored 4 times, 64 bits"):
+        ledger.expect("shop", [b"ann", b"bob"], 1, 10, BITS)
 
 
 def test_the_same_question_costs_nothing_and_new_people_are_counted() -> None:

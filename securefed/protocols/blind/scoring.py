@@ -342,6 +342,7 @@ async def _answer(
         fraction_bits=SCORE_BITS,
         placed=True,
         scoring=scoring,
+        place=at.round.to_bytes(8, "little") + at.step.to_bytes(8, "little"),
     )
     total = shares.add(shares.matmul(own, part.blocks[link.name]), _noise_limbs(noises))
     for first in range(0, size, SEALED_ROWS):

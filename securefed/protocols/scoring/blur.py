@@ -161,10 +161,12 @@ class ScoreGuard:
             people += same
         return people
 
-    def expect(self, rows: Floats, scorings: int, precision_bits: int, outputs: int = 1) -> None:
+    def expect(
+        self, rows: Floats, scorings: int, precision_bits: int, outputs: int = 1, scoring: bytes = b""
+    ) -> None:
         """Raise ScoreRefusal if a training may not evaluate on these rows `scorings` times."""
-        entropy = self._entropy(rows)
-        self.ledger.expect(self.party, self._about(rows), scorings, precision_bits, entropy, outputs)
+        people, sizes = self._about(rows), (precision_bits, self._entropy(rows), outputs)
+        self.ledger.expect(self.party, people, scorings, *sizes, scoring)
 
     def noise(
         self, rows: Floats, context: bytes, *, precision_bits: int, fraction_bits: int
@@ -185,16 +187,17 @@ class ScoreGuard:
         fraction_bits: int,
         placed: bool = False,
         scoring: bytes = b"",
+        place: bytes = b"",
     ) -> tuple[list[list[int]], dict[str, Any]]:
         """Book a question; return the noise for each output, and the facts for the transcript.
 
         The facts state the width of the noise, never the noise. The ledger identifies a model by every byte
         of `context`. Another ciphertext of the same model is another question: nothing proves that it hides
-        the same parameters. `placed`: see `blur`. `scoring`: see `ScoreLedger.book`.
+        the same parameters. `placed`: see `blur`. `scoring`, `place`: see `ScoreLedger.book`.
         """
         question, entropy = _sizes(precision_bits, fraction_bits) + context, self._entropy(rows)
         state = self.ledger.book(
-            self.party, self._about(rows), question, precision_bits, entropy, outputs, scoring
+            self.party, self._about(rows), question, precision_bits, entropy, outputs, scoring, place
         )
         noises = [
             blur(

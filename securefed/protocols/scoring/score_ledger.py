@@ -19,7 +19,9 @@ refuses a training that plans too many of them before it begins.
 
 One *scoring* may take several questions: chunks of rows, or folds that models of their own score. Everybody
 is in one of them. People with equal rows are not told apart, so that each of them may be counted in several.
-That is still one scoring, and all its bits count.
+That is still one scoring, and all its bits count. A scoring asks once at each of its *places* (a chunk of a
+round). Another question at the same place is another scoring: a label party could interrupt a run after every
+answer, and ask otherwise when it goes on.
 
 A dishonest label party can aim every opening at one person: with a column of its own that singles that person
 out, scores of *other* people tell about this one. So the ledger also has a total over all people
@@ -28,7 +30,8 @@ out, scores of *other* people tell about this one. So the ledger also has a tota
 The ledger identifies people by a keyed hash of their id, or of their row if they have none. It identifies
 nobody to a reader without the key.
 
-    record    magic 4 b"SCOR" | bits 4 | people 4 | question 16 | people x 16 | checksum 8
+    record    magic 4 b"SCOR" | bits 4 | people 4 | name 16 | people x 16 | checksum 8
+    name      question 8 | scoring 4 | place 4
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ RANGE_BITS = 6
 """m: a score is opened modulo 2**m."""
 LEAST_ALLOWED = 2
 DIGEST = 16
-HALF = DIGEST // 2
+QUESTION, SCORING = slice(0, 8), slice(8, 12)
+PLACE = slice(8, 16)
+"""Parts of a record's name; a place is one of a scoring."""
 HEAD = struct.Struct(f"<4sII{DIGEST}s")
 MAGIC = b"SCOR"
 CHECK = 8
@@ -134,6 +139,8 @@ class ScoreLedger:
         """People by question."""
         self._scored: dict[bytes, set[bytes]] = {}
         """People by scoring."""
+        self._placed: dict[bytes, set[bytes]] = {}
+        """Questions by place."""
         self._records = b""
         self._warned: set[str] = set()
 
@@ -151,16 +158,21 @@ class ScoreLedger:
         precision_bits: int,
         column_bits: float,
         outputs: int = 1,
+        scoring: bytes = b"",
     ) -> None:
-        """Warn or raise ScoreRefusal before a training that will score these people `scorings` times."""
+        """Warn or raise ScoreRefusal before a training that will score these people `scorings` times.
+
+        Whoever was counted in `scoring` before an interruption is not counted again.
+        """
         if self.mode == "off" or not scorings:
             return
         self._catch_up()
-        told = (self._told.get(self._person(each), (0, 0)) for each in people)
-        before, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
-        bits += scorings * score_bits(precision_bits, outputs)
-        sizes = column_bits, precision_bits, outputs
-        state = ScoringState(self.mode, before + scorings, bits, *sizes)
+        scored = self._scored.get(self._name(b"", scoring, b"")[SCORING], set())
+        hashes = [each for each in map(self._person, people) if each not in scored]
+        step = scorings * score_bits(precision_bits, outputs)
+        told = [self._told.get(each, (0, 0)) for each in hashes]
+        after = _most([(before + scorings, bits + step) for before, bits in told])
+        state = ScoringState(self.mode, *after, column_bits, precision_bits, outputs)
         self._judge(party, state, f"{scorings} evaluations are planned")
 
     def book(
@@ -172,24 +184,24 @@ class ScoreLedger:
         column_bits: float,
         outputs: int = 1,
         scoring: bytes = b"",
+        place: bytes = b"",
     ) -> ScoringState:
         """Record a question before it is answered, or raise ScoreRefusal.
 
         `scoring`: the same for all questions of a scoring, drawn by the scored party. Empty: the question is
-        a scoring of its own.
+        a scoring of its own. `place`: where in the scoring it is asked.
         """
         sizes = column_bits, precision_bits, outputs
         if self.mode == "off":
             return ScoringState("off", 0, 0, *sizes)
         with self._locked():
-            name = self._name(question, scoring)
-            before, scored = self._answered.get(name[:HALF], set()), self._scored.get(name[HALF:], set())
+            name = self._name(question, scoring, place)
+            before = self._answered.get(name[QUESTION], set())
             hashes = dict.fromkeys(self._person(each) for each in people)
             new = [each for each in hashes if each not in before]
             step = score_bits(precision_bits, outputs)
-            after = {each: _plus(self._told.get(each, (0, 0)), step, again=each in scored) for each in new}
-            told = [after.get(each) or self._told[each] for each in hashes]
-            scorings, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
+            after = {each: self._after(each, name, step) for each in new}
+            scorings, bits = _most([after.get(each) or self._told[each] for each in hashes])
             state = ScoringState(self.mode, scorings, bits, *sizes)
             if new:
                 self._judge(party, state, "a score was asked for")
@@ -202,9 +214,9 @@ class ScoreLedger:
         Repeating a question costs nothing. Raises ScoreRefusal beyond `limit` bits over all runs.
         """
         with self._locked():
-            name = self._name(question, b"")
+            name = self._name(question, b"", b"")
             person = self._person(b"release " + receiver.encode())
-            if person in self._answered.get(name[:HALF], set()):
+            if person in self._answered.get(name[QUESTION], set()):
                 return
             total = self._told.get(person, (0, 0))[1] + bits
             if limit is not None and total > limit:
@@ -268,19 +280,25 @@ class ScoreLedger:
             self._take(self._store.read())
 
     def _take(self, records: bytes) -> None:
-        for question, bits, people in read_records(records):
-            answered = self._answered.setdefault(question[:HALF], set())
-            scored = self._scored.setdefault(question[HALF:], set())
-            for each in people:
-                if each not in answered:
-                    self._told[each] = _plus(self._told.get(each, (0, 0)), bits, again=each in scored)
+        for name, bits, people in read_records(records):
+            answered = self._answered.setdefault(name[QUESTION], set())
+            after = {each: self._after(each, name, bits) for each in people if each not in answered}
+            self._told.update(after)
             answered.update(people)
-            scored.update(people)
+            self._scored.setdefault(name[SCORING], set()).update(people)
+            self._placed.setdefault(name[PLACE], set()).add(name[QUESTION])
 
-    def _name(self, question: bytes, scoring: bytes) -> bytes:
-        """Return a hash of the question, and one of the scoring that it belongs to."""
-        whole = self._hashed(scoring or question, b"score question")
-        return self._hashed(question, b"score question")[:HALF] + whole[HALF:]
+    def _after(self, person: bytes, name: bytes, bits: int) -> tuple[int, int]:
+        """Return the scorings and bits of a person after a new question."""
+        scorings, before = self._told.get(person, (0, 0))
+        asked_here = any(person in self._answered[each] for each in self._placed.get(name[PLACE], ()))
+        same = person in self._scored.get(name[SCORING], ()) and not asked_here
+        return scorings + (not same), before + bits
+
+    def _name(self, question: bytes, scoring: bytes, place: bytes) -> bytes:
+        """Return hashes of the question, of the scoring that it belongs to, and of its place there."""
+        parts = (question, 8), (scoring or question, 4), (place, 4)
+        return b"".join(self._hashed(part, b"score question")[:size] for part, size in parts)
 
     def _person(self, content: bytes) -> bytes:
         return self._hashed(content, b"score person")
@@ -289,8 +307,12 @@ class ScoreLedger:
         return blake2b(content, key=self._key, person=purpose, digest_size=DIGEST).digest()
 
 
-def _plus(told: tuple[int, int], bits: int, *, again: bool) -> tuple[int, int]:
-    return told[0] + (not again), told[1] + bits
+def _most(told: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return the scorings and bits of the person nearest to a refusal.
+
+    People with equal rows may have many bits of few scorings; they do not stand for the others.
+    """
+    return max(told, key=lambda pair: (pair[0] > LEAST_ALLOWED, pair[1]), default=(0, 0))
 
 
 def _record(question: bytes, people: Sequence[bytes], bits: int) -> bytes:
