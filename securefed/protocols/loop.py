@@ -163,6 +163,8 @@ class PartyLoop(ABC):
                 with link.off_the_clock("evaluation"):
                     await self._before_scores(link, t)
                     metric = await self._metric(link, t)
+            if self._repeats:
+                self._forget_question()
             self._repeats = False
             if metric is not None:
                 outcome.history.append((t, metric))
@@ -211,6 +213,13 @@ class PartyLoop(ABC):
 
     def _restore_question(self, state: State) -> None:  # noqa: B027  # likewise
         """Restore the result of `_question_state`."""
+
+    def _forget_question(self) -> None:  # noqa: B027  # likewise
+        """Let later questions follow from new secrets.
+
+        A peer may have lost later rounds, or say so. Their evaluations then come again, and they must not be
+        answered and judged twice under one key.
+        """
 
     @abstractmethod
     async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:

@@ -36,7 +36,7 @@ from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.errors import SecurefedError
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.cross import At, Encryptor, Multiplier
-from securefed.protocols.blind.loop import BLOCK
+from securefed.protocols.blind.loop import BLOCK, BlindLoop
 from securefed.protocols.blind.precision import ROW_BITS, SCORE_BITS
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.loop import PartyLoop
@@ -281,6 +281,43 @@ def test_other_answers_to_a_question_get_no_second_verdict(monkeypatch: Patch, n
     for shift[0] in (-8.0, 8.0):
         score_run(columns, labels, states={name: dict(s) for name, s in states.items()}, **settings)
     assert (verdicts[1] != verdicts[2]) == naive
+
+
+@both
+def test_going_back_a_round_gets_no_second_verdict_under_one_key(monkeypatch: Patch, naive: bool) -> None:
+    """A party without labels sees the verdict of the second evaluation, breaks off, and says that it has the
+    checkpoint of the first one alone. The second evaluation comes again, and no metric of it is known.
+    """
+    if naive:
+        monkeypatch.setattr(BlindLoop, "_forget_question", lambda self: None)
+    columns, labels = people(24, (3, 2))
+    settings: dict[str, Any] = {"rounds": 2, "target": 1e9, "scheme": RLWE}
+    send, judge, shift = Link.send, PartyLoop._verdict, [0.0]
+    states, verdicts, keys = dict[str, Any](), list[bytes](), list[bytes]()
+
+    def sending(self: Link, receiver: str, kind: str, blob: bytes, *, round: int = 0, **more: Any) -> None:
+        if kind == "score" and round == 1:
+            share = shares.from_bytes(blob, (LIMBS, 24, 1))
+            moved = shares.add(share, shares.from_floats(np.full((24, 1), shift[0]), SCORE_BITS))
+            blob = shares.to_bytes(scoring._cut_score(moved))
+        if kind == "verdict" and round == 1:
+            verdicts.append(blob)
+        send(self, receiver, kind, blob, round=round, **more)
+
+    async def judging(self: BlindLoop, link: Link, t: int, metric: float | None) -> Any:
+        verdict = await judge(self, link, t, metric)
+        if t == 0:
+            states.setdefault(link.name, dict(self.checkpoint()))
+        elif link.name == "L":
+            keys.append(self._score_secret)
+        return verdict
+
+    monkeypatch.setattr(Link, "send", sending)
+    monkeypatch.setattr(PartyLoop, "_verdict", judging)
+    for shift[0] in (0.0, -8.0, 8.0):
+        score_run(columns, labels, states={name: dict(state) for name, state in states.items()}, **settings)
+    assert verdicts[1] != verdicts[2]
+    assert len(set(keys)) == (1 if naive else 3)
 
 
 def test_nobody_books_a_question_that_another_party_has_not_stored(monkeypatch: Patch) -> None:

@@ -67,6 +67,10 @@ TWINS = {
         f"{AUDIT}/test_blind_repeats.py",
         "test_the_same_question_again_and_again",
     ),
+    "another question about the same people after each interruption, in one run": (
+        f"{AUDIT}/test_blind_repeats.py",
+        "test_another_question_after_each_interruption",
+    ),
     "more than p + m bits of a party's part of a score": (
         f"{AUDIT}/test_blind_repeats.py",
         "test_a_label_party_and_a_helper_read_a_share_modulo_what_is_booked",

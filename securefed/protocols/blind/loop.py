@@ -122,6 +122,9 @@ class BlindLoop(PartyLoop):
             name: _restored(blocks, name, (LIMBS, plan.size(name), plan.outputs)) for name in blocks
         }
 
+    def _forget_question(self) -> None:
+        self._score_keys, self._score_secret = None, b""
+
     async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
         if rows is None and link.name in self._score_plan.names:
             raise SettingError("evaluation: no rows to evaluate on")
