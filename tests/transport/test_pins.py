@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -89,6 +90,41 @@ def test_a_pin_that_is_added_is_trusted_from_then_on() -> None:
     thread.start()
     assert town.alone("bank", ring(2, 10), bank).outcome == 30
     thread.join(20)
+
+
+def test_tunnels_of_a_party_that_listens_on_nothing_trust_the_pins_of_now() -> None:
+    """The old certificate gets no tunnel any more, and the new one gets some."""
+    town = Town("bank", "shop")
+    there = town.addresses["shop"]
+    town.addresses["bank"] = "none"
+    bank = town.endpoint("bank", peers={"shop": Peer(there, OLD.certificate)})
+    bank.repin({"shop": Peer(there, NEW.certificate)})
+    caller = {"bank": Peer("none", IDENTITIES["bank"].certificate)}
+    with Endpoint(OLD, listen=there, peers=caller, timeouts=QUICK) as revoked:
+        time.sleep(10 * QUICK.beat)
+        assert revoked._ports["bank"].open == 0
+    shop = Endpoint(NEW, listen=there, peers=caller, timeouts=QUICK)
+    thread = threading.Thread(target=lambda: town.alone("shop", ring(2, 10), shop))
+    thread.start()
+    assert town.alone("bank", ring(2, 10), bank).outcome == 30
+    thread.join(20)
+
+
+def test_what_was_found_by_old_pins_is_not_kept_among_the_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of a certificate that is revoked at the same moment."""
+    peers = {"shop": Peer(place(), OLD.certificate)}
+    with Endpoint(IDENTITIES["bank"], listen=place(), peers=peers, timeouts=QUICK) as bank:
+        speaks = Peer.speaks
+
+        def during(self: Peer, name: str, shown: Certificate) -> bool:
+            known = speaks(self, name, shown)
+            bank._reception.forget()
+            return known
+
+        monkeypatch.setattr(Peer, "speaks", during)
+        with Puppet("bank", bank.address, OLD) as old:
+            old.greet()
+        assert not bank._reception._shown
 
 
 def test_what_cannot_be_pinned_together() -> None:

@@ -137,11 +137,11 @@ class Endpoint:
             )
             for name, peer in self._peers.items()
         }
-        self._sources = [
-            TunnelSource(name, connect, self._door.port, self.timeouts, self._host, log)
+        self._sources = {
+            name: TunnelSource(name, connect, self._door.port, self.timeouts, self._host, log)
             for name, connect in connectors.items()
             if outbound
-        ]
+        }
 
     def _serve(self) -> tuple[Any, int]:
         workers = self._workers
@@ -201,6 +201,8 @@ class Endpoint:
         for name in changed:
             connect = connector(name, known[name], self._identity, self.limits, self._ports.get(name))
             self._lines[name].reconnect(connect)
+            if name in self._sources:
+                self._sources[name].reconnect(connect)
             self._log.info("the certificates of %s were read again", name)
 
     def close(self) -> None:
@@ -212,7 +214,7 @@ class Endpoint:
         except RuntimeError:  # no thread for the grace
             self._server.stop(None)
         self._pool.shutdown()
-        for source in self._sources:
+        for source in self._sources.values():
             source.close()
         self._door.close()
         # A stop that came while grpc began a call leaves one that nobody ends, and closing waits for it.

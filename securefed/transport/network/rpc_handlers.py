@@ -226,15 +226,17 @@ class Reception:
 
     def _caller(self, context: Any) -> str:
         """Return the party of this connection's certificate."""
+        # Taken before pins are compared: what was found by old pins is not kept among the new.
+        cache = self._shown
         for pem in context.auth_context().get("x509_pem_cert", ()):
-            if (known := self._shown.get(pem)) is not None:
+            if (known := cache.get(pem)) is not None:
                 self._door.admit(context.peer())
                 return known
             shown = Certificate.from_pem(pem)
             for name, peer in self._peers.items():
                 if peer.speaks(name, shown):
                     self._door.admit(context.peer())
-                    self._shown[pem] = name
+                    cache[pem] = name
                     return name
             self._door.refuse(context.peer(), f"the certificate of {shown.name!r} is not a peer's")
         _abort(context, grpc.StatusCode.UNAUTHENTICATED, "refused")

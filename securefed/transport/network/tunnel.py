@@ -193,6 +193,13 @@ class TunnelSource:
             if self._spare is tunnel:
                 self._spare = None
 
+    def reconnect(self, connect: Callable[[], Any]) -> None:
+        """Replace all tunnels, by new ones with other credentials."""
+        with self._lock:
+            self.connect, tunnels = connect, tuple(self._tunnels)
+        for tunnel in tunnels:
+            tunnel.end()
+
     def failed(self, error: grpc.RpcError) -> None:
         """Log a refusal, once. Other failures show in greetings to the same address."""
         if error.code() is grpc.StatusCode.FAILED_PRECONDITION and not self._refused:
@@ -221,7 +228,11 @@ class Tunnel:
 
     def run(self) -> None:
         source = self._source
-        call = self._channel.stream_stream(TUNNEL)(self._outgoing())
+        try:
+            call = self._channel.stream_stream(TUNNEL)(self._outgoing())
+        except ValueError:  # it was ended before it began
+            source.ended(self)
+            return
         try:
             for frame in call:
                 if frame and self._inner is None:
