@@ -146,7 +146,14 @@ class Unblurred(ScoreGuard):
     """What ours is compared with: the same scores without noise."""
 
     def noises(
-        self, rows: Array, context: bytes, outputs: int, *, scoring: bytes = b"", place: bytes = b"", **sizes: Any
+        self,
+        rows: Array,
+        context: bytes,
+        outputs: int,
+        *,
+        scoring: bytes = b"",
+        place: bytes = b"",
+        **sizes: Any,
     ) -> tuple[list[list[int]], dict[str, Any]]:
         self.asked = (rows, context, sizes)
         return [[0] * len(rows) for _ in range(outputs)], {}
