@@ -260,14 +260,10 @@ def _fresh(recorded: Recorded, findings: Findings) -> None:
                 arrive(message)
             continue
         origin = message.facts.get("origin", "not noted")
-        if origin == "forwarded":
-            source = message.facts.get("source")
-            if source == message.receiver or recorded.owners.get(message.parts[0].key) != source:
-                findings.against(f"{message} was passed on to somebody who had seen it")
-        elif origin not in ("fresh", "re-randomised"):
+        if origin not in ("fresh", "re-randomised"):
             findings.against(f"{message} left under randomness that was {origin}")
         arrive(message)
-    what = "ciphertext messages, fresh, re-randomised, or the key-holder's, passed on once"
+    what = "ciphertext messages, fresh or re-randomised"
     findings.counted(seen, what, recorded.missing)
 
 

@@ -277,4 +277,4 @@ def _tell(folder: Path, identity: Identity, listen: str, terminal: Terminal) -> 
     terminal.result(
         f"Next: put the others' certificates into {folder / 'peers'}, edit {folder / 'party.toml'},"
     )
-    terminal.result(f"then: securefed party {folder / 'party.toml'}")
+    terminal.result(f"then: securefed check {folder}, and securefed party {folder}")
