@@ -15,8 +15,6 @@ from pathlib import Path
 
 from securefed.errors import DataError, MissingExtra, SettingError
 
-__all__ = ["COMMANDS", "main"]
-
 COMMANDS = {
     "crypto": "our encrypted operations beside phe, FATE's fate_utils and TenSEAL, as ratios",
     "blind": "training that reveals nothing, beside own gradients and beside plain",

@@ -21,8 +21,6 @@ from bench import machine
 from bench.bars import Bar
 from bench.fleet import Table, train
 
-__all__ = ["Row", "add_arguments", "measure", "run"]
-
 BAR = 60.0
 """For 100,000 ids."""
 PROJECTED, PROJECTED_BAR = 10_000_000, 3600.0

@@ -16,8 +16,6 @@ from typing import Any
 from securefed.transport import Entry, Transcript
 from securefed.transport.transcript import FIELDS, canonical
 
-__all__ = ["alter", "write_altered"]
-
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2**63, 10**30, 10**400, 1.5, float("inf"), float("nan"), "", "x" * 50, "\x1b[31m",
     [], {}, [[]], [1, 2], {"a": 1}, "plain", "ckks", "nothing", ["a", "b"],

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["numbers", "seed_list"]
-
 Number = TypeVar("Number", int, float)
 
 

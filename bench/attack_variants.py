@@ -9,21 +9,6 @@ from numpy.typing import NDArray
 
 from research.attacks.scores import Interval, area, area_under_curve
 
-__all__ = [
-    "BLIND",
-    "CKKS",
-    "FULL",
-    "PAILLIER",
-    "PLAIN",
-    "QUICK",
-    "SCHEMES",
-    "SINGLE",
-    "VARIANTS",
-    "Size",
-    "either_sign",
-    "label_area",
-]
-
 Array = NDArray[np.float64]
 PLAIN, SINGLE, PAILLIER, CKKS, BLIND = VARIANTS = (
     "plain FedBCD",

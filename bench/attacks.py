@@ -30,8 +30,6 @@ from research.attacks.scores import Score
 from securefed.errors import SettingError
 from securefed.extras import require
 
-__all__ = ["add_arguments", "draw", "every_score", "line", "run", "table"]
-
 NOISE_QUICK, NOISE_FULL = (200, 1000), (200, 1000, 4000)
 """Rows of the runs with noise on what is opened."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Bar", "show_bars"]
-
 
 @dataclass(frozen=True)
 class Bar:

@@ -41,8 +41,6 @@ from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.transport import Network
 from securefed.transport.message import Path as Clock
 
-__all__ = ["Bar", "RoundRow", "add_arguments", "fitted", "generated", "run"]
-
 GROWTH = 1.05
 """The largest exponent with rows that is promised."""
 TRIP = 0.05

@@ -25,8 +25,6 @@ from securefed.protocols.blind.precision import ROW_BITS
 from securefed.protocols.scoring.blur import ScoreGuard
 from tests.audit.naive.blind import OneZero, narrow_uniform
 
-__all__ = ["Active", "active_attacks", "active_table"]
-
 SECRET = 12_345_678
 
 

@@ -35,8 +35,6 @@ from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, 
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.transport import Program
 
-__all__ = ["BlindTransfer", "BlindTransferData", "features_of"]
-
 Array = NDArray[np.float64]
 DRAWS = 2000
 

@@ -29,8 +29,6 @@ from securefed.crypto.paillier.keys import prove
 from securefed.errors import SettingError
 from securefed.extras import require
 
-__all__ = ["Row", "add_arguments", "run"]
-
 Floats = NDArray[np.float64]
 
 PACKAGES = ("numpy", "gmpy2", "phe", "tenseal", "fate_utils")

@@ -28,8 +28,6 @@ from securefed.protocols.schedules import Algorithm, Automatic, FedBCD, FedSGD
 from securefed.settings import Blind, LinearSettings
 from securefed.transport import get_network, run_local
 
-__all__ = ["Case", "Distance", "bars", "cases", "measured"]
-
 Floats = NDArray[np.float64]
 BAR = 1e-6
 SCHEDULES: dict[str, Algorithm] = {

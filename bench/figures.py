@@ -48,8 +48,6 @@ from securefed.engine.processes import cores
 from securefed.errors import SettingError
 from securefed.extras import require
 
-__all__ = ["FIGURES", "add_arguments", "run"]
-
 CREDIT = "Credit-FTL, Default-Credit"
 OVERLAP_AUC = "AUC on the shared people (training AUC)"
 

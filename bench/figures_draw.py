@@ -10,8 +10,6 @@ from bench.figures_minutes import Minutes
 from bench.figures_runs import Curve, optimum
 from bench.plots import COLOURS, DASHES, MARKERS, canvas
 
-__all__ = ["draw_curves", "draw_minutes", "draw_optimum", "draw_panels"]
-
 STAR = {"marker": "*", "markersize": 17, "markeredgecolor": "black", "linestyle": "none", "zorder": 5}
 
 

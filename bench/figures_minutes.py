@@ -19,8 +19,6 @@ from bench.table2_rows import Cells, best_steps
 from bench.tasks import build
 from securefed.transport import get_network
 
-__all__ = ["NETWORKS", "SCHEME", "Minutes", "minutes_of"]
-
 NETWORKS = ("paper", "lan", "wan")
 SCHEME = "ckks"
 

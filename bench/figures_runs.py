@@ -28,24 +28,6 @@ from bench import table1, table2
 from bench.runs import Order, Record, Spec
 from bench.tasks import DEFAULTS
 
-__all__ = [
-    "CREDIT_SEEDS",
-    "Case",
-    "Curve",
-    "Sweep",
-    "credit_sweep",
-    "curve_cases",
-    "curves_of",
-    "median_curve",
-    "mimic_sweep",
-    "nus_cases",
-    "optimum",
-    "party_cases",
-    "proximal_cases",
-    "rounds_by_steps",
-    "table2_plan",
-]
-
 PARTIES = (2, 5, 17)
 SAME_STEP = "the same step for every K"
 PAPERS_STEP = "the paper's step, smaller by sqrt(K)"

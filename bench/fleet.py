@@ -20,8 +20,6 @@ from bench.memory import peak_rss_mib
 from research.assemblies import run_table
 from securefed.settings.describe import toml_lines
 
-__all__ = ["HOLDER", "ROOT", "Table", "free_ports", "opens_gradients", "train"]
-
 ROOT = Path(__file__).parent.parent
 HOLDER = "notary"
 Event = dict[str, Any]

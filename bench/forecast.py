@@ -38,8 +38,6 @@ from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import held_out
 from securefed.transport import get_network, run_local
 
-__all__ = ["Case", "Row", "add_arguments", "measure", "run"]
-
 BAR = 1.5
 TWO = {"shop": 20, "bank": 10}
 FOUR = {"shop": 8, "mill": 8, "farm": 8, "bank": 8}

@@ -26,8 +26,6 @@ from typing import Any
 
 import numpy as np
 
-__all__: list[str] = []
-
 PARTIES = ("alice", "bob")
 LINK = re.compile(r"total send bytes (\d+), recv bytes \d+, send actions (\d+)")
 

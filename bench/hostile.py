@@ -14,8 +14,6 @@ from securefed import GeneralisedLinear, Party, Plain
 from securefed.errors import SecurefedError
 from securefed.labels.quality import HeldOut, QualityWarning
 
-__all__ = ["Outcome", "hostile", "made"]
-
 Array = NDArray[np.float64]
 
 

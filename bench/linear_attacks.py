@@ -33,8 +33,6 @@ from securefed.crypto.shares import size_in_bytes
 from securefed.protocols.blind.precision import PRODUCT_BITS
 from securefed.protocols.losses import get_loss
 
-__all__ = ["blind_columns", "blind_labels", "linear_scores", "unmasked"]
-
 Array = NDArray[np.float64]
 GUESSES = 8
 LABEL_WEIGHT = get_loss("logistic").label_weight

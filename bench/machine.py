@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["describe"]
-
 
 def describe(packages: tuple[str, ...]) -> dict[str, str]:
     """Date, command, processor, memory, Python and the versions of these packages."""

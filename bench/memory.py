@@ -25,8 +25,6 @@ from securefed.models import HiddenLayer
 from securefed.protocols.own_gradient.openings import levelled
 from securefed.protocols.own_gradient.sides import TransferSide
 
-__all__ = ["LIMIT_MIB", "measure", "peak_rss_mib"]
-
 LIMIT_MIB = 1024
 
 

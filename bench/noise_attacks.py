@@ -23,8 +23,6 @@ from securefed.protocols.losses import get_loss
 from securefed.protocols.own_gradient.openings import epsilon, participations
 from securefed.protocols.schedules import Batches
 
-__all__ = ["NoiseRow", "noise_for", "noise_rows", "noise_table"]
-
 EPSILONS = (None, 8.0, 4.0, 1.0)
 ROUNDS = 40
 COLUMNS = 10

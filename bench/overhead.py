@@ -44,8 +44,6 @@ from securefed.assembly.base import KEY_HOLDER
 from securefed.crypto import SCHEMES, KeyHolder, generate
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 
-__all__ = ["Row", "Spent", "add_arguments", "measure", "run"]
-
 BAR = 0.15
 PARTIES, COLUMNS, ROWS = ("a", "b", "c", "d"), 6, 600
 Floats = NDArray[np.float64]

@@ -21,8 +21,6 @@ from securefed.crypto.paillier.keys import BLOCK
 from securefed.crypto.paillier.masking import PackedLayout, mask_packed, pack, slots_for
 from securefed.crypto.randomness import uniform_many_below
 
-__all__ = ["FIXED", "Packed", "encrypt_packed", "slots_of"]
-
 FIXED = FixedPoint(bound=1.0, fraction_bits=24)
 TERMS = 1024
 MULTIPLIER = 1 << 24

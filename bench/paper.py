@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["TABLE1", "TABLE2", "PaperCell", "table1_rounds", "table2_cell"]
-
 
 @dataclass(frozen=True)
 class PaperCell:

@@ -23,8 +23,6 @@ from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.transport import Link, get_network, run_local
 
-__all__ = ["Pass", "passed", "slope"]
-
 Floats = NDArray[np.float64]
 
 

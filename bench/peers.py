@@ -31,8 +31,6 @@ from securefed import FedBCD, GeneralisedLinear, OwnGradient, Party, RunResult, 
 from securefed.crypto import generate
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 
-__all__ = ["Layout", "Row", "add_arguments", "run"]
-
 Floats = NDArray[np.float64]
 CIPHERTEXT = 512
 """Bytes of a ciphertext under a 2048-bit key."""

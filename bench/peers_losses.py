@@ -23,17 +23,6 @@ from bench.bars import Bar
 from bench.peers_rows import NETWORKS, SLOW, Cost, RealRow
 from securefed import Party
 
-__all__ = [
-    "Quadratic",
-    "Way",
-    "agreed",
-    "bars_to_loss",
-    "hess_weights",
-    "log_loss",
-    "paths",
-    "shared_factors",
-]
-
 Floats = NDArray[np.float64]
 MARGIN = 1e-4
 """A loss is reached within this: scores of a run carry a blur, and four digits are shown."""

@@ -27,13 +27,12 @@ from sklearn.metrics import roc_auc_score
 
 from bench import scale_parties
 from bench.bars import Bar
-from bench.blind import fitted, generated
+from bench.blind import fitted
 from bench.peers_losses import HEADING as WAYS
 from bench.peers_losses import Way, agreed, bars_to_loss, hess_weights, log_loss, paths, shared_factors
 from bench.peers_rows import HEADING, OURS, Cost, RealRow, show_faster, show_networks, shown
+from bench.whole_fit import parties_of as generated
 from securefed import FedBCD, Party, RunResult
-
-__all__ = ["compare_real", "fate"]
 
 Floats = NDArray[np.float64]
 SPU = "0.9.5"

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["NETWORKS", "OURS", "SLOW", "Cost", "RealRow", "show_faster", "show_networks", "shown"]
-
 QUANTITIES = ("cpu", "bytes", "messages")
 OURS = "securefed, blind RLWE"
 SLOW = "10 Mbit/s, 50 ms"

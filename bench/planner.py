@@ -18,8 +18,6 @@ from securefed.plan.rehearsal import Scenario
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.transport import Network
 
-__all__ = ["Guess", "Planner"]
-
 FLOOR = 0.04
 """Transfer learning saves rounds down to a small part of FedSGD's (the planner's documentation)."""
 

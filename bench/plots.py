@@ -7,8 +7,6 @@ from typing import Any
 
 from securefed.extras import require
 
-__all__ = ["COLOURS", "DASHES", "MARKERS", "canvas", "save"]
-
 # Okabe and Ito's palette, without its yellow, which is too faint for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 # Colour is never the only difference.

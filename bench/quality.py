@@ -35,8 +35,6 @@ from securefed import GeneralisedLinear, Party
 from securefed.errors import SettingError
 from securefed.labels.metrics import Answers, main_metric, measure
 
-__all__ = ["Row", "add_arguments", "run"]
-
 Array = NDArray[np.float64]
 PARTIES = (2, 3, 5)
 ENCRYPTED = (2, 5)

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PACKAGED", "available"]
-
 Array = NDArray[np.float64]
 Loaded = tuple[Array, NDArray[Any]]
 

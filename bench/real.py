@@ -37,8 +37,6 @@ from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Path as Clock
 from securefed.transport import get_network
 
-__all__ = ["RealRow", "measure", "run_real"]
-
 HOST = "127.0.0.1"
 ROOT = Path(__file__).parent.parent
 

@@ -23,8 +23,6 @@ from typing import Any
 
 from bench.bars import Bar
 
-__all__ = ["COMMIT", "Beside", "beside_release", "released_code"]
-
 COMMIT = "d320207"
 """The last release's code: blind training on encrypted parameters, before training on shares."""
 ROOT = Path(__file__).parent.parent

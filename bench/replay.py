@@ -19,8 +19,6 @@ from securefed.errors import DataError
 from securefed.protocols.messages import KINDS
 from securefed.transport import Event, Network, Path
 
-__all__ = ["PURPOSES", "Costs", "Replay", "read_events", "replay", "write_events"]
-
 COLUMNS = {"setup": "setup", "exchange": "exchange", "opening": "steps"}
 PURPOSES = {name: COLUMNS[kind.traffic] for name, kind in KINDS.items() if kind.traffic in COLUMNS}
 """What a kind of message is sent for, after the setup; the rest is "other"."""

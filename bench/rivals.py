@@ -15,8 +15,6 @@ import tenseal
 from numpy.typing import NDArray
 from phe import paillier as phe_paillier
 
-__all__ = ["Fate", "Phe", "TensealVector", "fate_obstacle"]
-
 # Probed in a process of its own: with a numpy that it does not know it panics, past every except clause.
 PROBE = """
 import numpy

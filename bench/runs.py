@@ -33,8 +33,6 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.transport import Event
 
-__all__ = ["Record", "Spec", "Store", "make", "make_all", "notes_on", "source_digest"]
-
 Order = Literal["parallel", "sequential"]
 
 

@@ -27,8 +27,6 @@ from bench.scale_case import Case, Row, measured
 from securefed.engine.processes import cores
 from securefed.extras import require
 
-__all__ = ["add_arguments", "bars", "cases", "exponent", "growth", "projection", "run"]
-
 GROWTH = 1.05
 """The largest exponent with rows that is promised."""
 FITTED_FROM = 8192

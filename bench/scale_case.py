@@ -33,8 +33,6 @@ from securefed import FedBCD, GeneralisedLinear, Party
 from securefed.engine import Processes, Ray, SerialEngine
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 
-__all__ = ["Case", "Row", "measured"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 ROUNDS = 24

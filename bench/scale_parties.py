@@ -20,8 +20,6 @@ import numpy as np
 from bench.bars import Bar
 from bench.fleet import train
 
-__all__ = ["SHAPES", "Matrix", "bars", "measure", "shape"]
-
 SETTINGS = {"alignment": "rows", "holdout": 0.0, "reveal": "nothing"}
 SHAPES = ((1_000_000, (50, 50)), (100_000, (30, 300)))
 """Rows, and the columns of both; the second is the shape of an epoch that FATE publishes."""

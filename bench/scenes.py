@@ -33,16 +33,6 @@ from securefed.protocols.steps import SGD, Adam
 from securefed.settings import LinearSettings
 from securefed.transport import LocalRun, Program, get_network, run_local
 
-__all__ = [
-    "Keys",
-    "LinearScene",
-    "TransferScene",
-    "blind_scene",
-    "generated",
-    "linear_scene",
-    "transfer_scene",
-]
-
 Array = NDArray[np.float64]
 
 

@@ -23,8 +23,6 @@ from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.scoring.score_ledger import ScoreRefusal
 
-__all__ = ["score_attacks"]
-
 Array = NDArray[np.float64]
 PEOPLE, COLUMNS, LEVELS, MODELS = 48, 3, 100, 6
 EXACT_BITS = 40

@@ -34,20 +34,6 @@ from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, LocalRun, Program, get_network, run_local
 
-__all__ = [
-    "TIED",
-    "Finished",
-    "Linear",
-    "Look",
-    "OnLook",
-    "Simulation",
-    "Task",
-    "Transfer",
-    "area",
-    "finish",
-    "signs_of",
-]
-
 Array = NDArray[np.float64]
 Look = dict[str, float]
 OnLook = Callable[[int, Look], None]

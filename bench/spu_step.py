@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-__all__: list[str] = []
-
 
 def measure(path: str, protocol: str, steps: int, rate: float) -> dict[str, Any]:
     import spu

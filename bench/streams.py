@@ -29,8 +29,6 @@ from bench.fleet import ROOT, free_ports
 from securefed.transport.network import Certificate, Identity
 from securefed.transport.network.core import grpc
 
-__all__ = ["Row", "add_arguments", "measure", "run"]
-
 SERVICE, HOST = "bench.Streams", "127.0.0.1"
 NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 TRIPS, MIB = 600, 1 << 20

@@ -35,8 +35,6 @@ from securefed.engine.processes import cores
 from securefed.errors import SettingError
 from securefed.extras import require
 
-__all__ = ["Experiment", "Row", "add_arguments", "bars_of", "run"]
-
 CASES: dict[str, tuple[tuple[Order, int], ...]] = {
     "mimic": (
         ("parallel", 1),

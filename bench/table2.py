@@ -33,8 +33,6 @@ from securefed.errors import SettingError
 from securefed.extras import require
 from securefed.transport import Network, get_network
 
-__all__ = ["add_arguments", "run"]
-
 TASKS = {"overlap": "credit-overlap", "held-out": "credit-held-out", "linear": "credit-linear"}
 TARGETS = {
     "overlap": (0.70, 0.75, 0.80),

@@ -13,8 +13,6 @@ from bench.table2_rows import Bar, Cells, Row, median_interval
 from research.data import load_credit
 from securefed.transport import Network
 
-__all__ = ["bars_of", "blind_bars", "boosting_auc"]
-
 SAVED = 0.65
 """The part of FedSGD's communication that Q = 10 has to save."""
 MINUTES = {"ckks": 1.0, "paillier": 5.0}

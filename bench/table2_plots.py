@@ -10,8 +10,6 @@ from bench.plots import COLOURS, DASHES, MARKERS, canvas, save
 from bench.table2_rows import Cells, Row, training
 from securefed.transport import Network
 
-__all__ = ["draw"]
-
 WORDS = {
     "overlap": "AUC on the shared people (training AUC)",
     "held-out": "AUC on people held out",

@@ -18,8 +18,6 @@ from bench.replay import Costs, Replay, replay
 from bench.runs import Record
 from securefed.transport import Network
 
-__all__ = ["Bar", "Best", "Cells", "Row", "best_steps", "median_interval", "training"]
-
 Key = tuple[int, int]
 """Q and seed."""
 INFERRED = "label_inference_auc"

@@ -10,8 +10,6 @@ from bench.planner import Guess
 from bench.table2_rows import Bar, Best, Cells, Row
 from securefed.transport import Network
 
-__all__ = ["markdown", "notes"]
-
 HEAD = (
     "AUC",
     "algorithm",

@@ -42,8 +42,6 @@ from securefed.errors import DataError, SettingError
 from securefed.protocols.schedules import InverseSqrt, InverseSqrtParties, LearningRate
 from securefed.protocols.scoring.blur import MOST_PRECISION
 
-__all__ = ["DEFAULTS", "build", "data_name"]
-
 DEFAULTS: dict[str, dict[str, Any]] = {
     "credit-overlap": {
         "overlap": 100,

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from statistics import median
 from time import process_time
 
-__all__ = ["Task", "per_item_us", "take_turns"]
-
 
 @dataclass(frozen=True)
 class Task:

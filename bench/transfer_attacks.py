@@ -48,8 +48,6 @@ from securefed.settings import TransferSettings
 from securefed.transport import Message, get_network, run_local
 from tests.audit.fate_style import PerSample
 
-__all__ = ["blind_scores", "transfer_scores"]
-
 Array = NDArray[np.float64]
 FEW_ROWS = 12
 """Fewer than A has columns."""

@@ -25,8 +25,6 @@ from securefed.protocols.agreement import Member
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones
 from securefed.settings import TransferSettings
 
-__all__ = ["main", "reached"]
-
 LABELLED, SHARED = 1500, 300
 Array = NDArray[np.float64]
 

@@ -29,8 +29,6 @@ from securefed.protocols.agreement import Member
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
 from securefed.settings import TransferSettings
 
-__all__ = ["Halves", "digits_by_halves"]
-
 Array = NDArray[np.float64]
 A, B, SHARED = slice(0, 900), slice(600, 1500), slice(600, 900)
 NEW = slice(900, None)

@@ -31,8 +31,6 @@ from securefed.transport import Link, Message, Transcript
 from securefed.transport.network import Certificate, Endpoint, Identity, Peer
 from securefed.transport.network.core import grpc
 
-__all__ = ["Row", "add_arguments", "measure", "run"]
-
 MIB = 1 << 20
 BAR = 0.8
 TRIPS_BAR = 500

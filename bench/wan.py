@@ -28,8 +28,6 @@ from bench.chaos_parties import COMMAND, Fleet, Scene
 from bench.fleet import ROOT
 from securefed.errors import SettingError
 
-__all__ = ["PROFILES", "Line", "Profile", "add_arguments", "run"]
-
 HOST = "127.0.0.1"
 PIECE = 4096
 SILENCE = 60.0

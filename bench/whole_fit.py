@@ -19,8 +19,6 @@ import numpy as np
 import securefed
 from securefed import GeneralisedLinear, Party, Simulation
 
-__all__: list[str] = []
-
 
 def parties_of(rows: int, left: int, right: int, seed: int) -> list[Party]:
     """Two parties; the margin is a sparse sum over both."""

@@ -18,8 +18,6 @@ from securefed.settings import LinearSettings, Monitoring, ObjectiveSettings, Tr
 from securefed.settings.objectives import OBJECTIVE_SETTINGS, Labels, Simulation
 from securefed.settings.protection import DEFAULTS, Blind, Plain, Protection, protection_from_words
 
-__all__ = ["estimator", "linear_assembly", "run_table", "transfer_assembly"]
-
 GROUPS = {"monitoring": Monitoring, "labels": Labels, "simulation": Simulation}
 
 

@@ -8,8 +8,6 @@ from securefed.checks import check_integer
 from securefed.extras import require
 from securefed.models.torch import TorchModel
 
-__all__ = ["half_image_cnn"]
-
 
 def half_image_cnn(
     seed: int, *, height: int = 28, width: int = 14, channels: int = 64, dense: int = 256, pool: int = 1

@@ -31,14 +31,6 @@ from securefed.checks import check_integer, check_number
 from securefed.errors import DataError, SettingError
 from securefed.protocols.losses import get_loss
 
-__all__ = [
-    "LipschitzConstants",
-    "convergence_bound",
-    "lipschitz_constants",
-    "proven_step_size",
-    "step_size_bound",
-]
-
 
 @dataclass(frozen=True)
 class LipschitzConstants:

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from securefed.protocols.blind.transfer_algebra import OwnMaps, TransferPlan, TransferRows
 
-__all__ = ["PlainTransfer"]
-
 Array = NDArray[np.float64]
 
 

@@ -13,8 +13,6 @@ from numbers import Integral, Real
 
 from securefed.errors import SettingError
 
-__all__ = ["check_choice", "check_flag", "check_integer", "check_number"]
-
 
 def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
     """An integer in [least, most]; True and False are not integers here."""

@@ -18,27 +18,6 @@ from typing import Any
 from securefed.checks import check_choice, check_flag, check_integer, check_number
 from securefed.errors import SettingError
 
-__all__ = [
-    "Check",
-    "Declared",
-    "Setting",
-    "accepted",
-    "again",
-    "anything",
-    "check_keys",
-    "check_names",
-    "check_text",
-    "choice",
-    "declared",
-    "flag",
-    "instance",
-    "integer",
-    "number",
-    "optional",
-    "setting",
-    "word_or",
-]
-
 Check = Callable[[str, Any], Any]
 """Takes a setting's name and value. Returns the value in its plain form, or raises SettingError."""
 

@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-__all__ = ["DataError", "MissingExtra", "Problems", "SecurefedError", "SettingError", "plain_text"]
-
 MOST_SHOWN = 20
 MOST_CHARACTERS = 300
 

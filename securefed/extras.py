@@ -13,8 +13,6 @@ from types import ModuleType
 
 from securefed.errors import MissingExtra
 
-__all__ = ["require"]
-
 
 def require(module: str, *, extra: str) -> ModuleType:
     """The module of that name, from a package that securefed[extra] installs."""

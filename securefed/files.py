@@ -21,20 +21,6 @@ from typing import Any
 
 from securefed.errors import DataError, SecurefedError, SettingError
 
-__all__ = [
-    "UNREADABLE",
-    "StorageError",
-    "UnsafeFile",
-    "check_writable",
-    "make_folder",
-    "only_process",
-    "read_bounded",
-    "read_json",
-    "storage_error",
-    "write_atomically",
-    "write_json",
-]
-
 UNREADABLE = (
     ValueError,
     KeyError,

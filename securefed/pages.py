@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["GLOSSARY", "badge", "fold", "glossary", "page", "table", "term"]
-
 LIGHT = """--ink:#1d2433;--soft:#525c70;--line:#d9dee8;--page:#fff;--card:#f4f6fa;--link:#1f5fc4;
 --c0:#2f6fde;--c1:#c96f12;--c2:#2f8561;--good:#18693f;--part:#7a4f00;--bad:#a8201a;--on:#fff;
 --public:#5f6673;--cipher:#1f5fa8;--mask:#6b46c1;--open:#8a5a00;--clear:#b3261e"""

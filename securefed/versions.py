@@ -12,8 +12,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 from securefed.errors import DataError, plain_text
 
-__all__ = ["PACKAGES", "check_release", "minor_version", "release", "versions"]
-
 PACKAGES = ("securefed", "numpy", "scikit-learn", "cryptography", "gmpy2", "tenseal", "grpcio")
 """What decides about numbers, keys and the wire."""
 

@@ -20,8 +20,6 @@ from math import erfc, exp, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FALSE_ALARM", "Finding", "dependent", "different", "found", "uniform", "words"]
-
 FALSE_ALARM = 1e-7
 PERMUTATIONS = 200
 Array = NDArray[np.float64]

@@ -20,19 +20,6 @@ from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING, multiply, reduce
 from securefed.crypto.randomness import SEED_BYTES
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 
-__all__ = [
-    "NONCE",
-    "WHOLE",
-    "bodies",
-    "columns_from_cross",
-    "crafted_key",
-    "honest_keys",
-    "large_operand",
-    "numbers_of",
-    "reply",
-    "rows_of",
-]
-
 Maker = Callable[[bytes, Floats], Rerandomiser]
 NONCE = bytes(range(NONCE_BYTES))
 WHOLE = Product(1, DEGREE, 1, 51, 51, digit_bits=52)

@@ -33,21 +33,6 @@ from securefed.protocols.scoring.blur import PRECISION, ScoreGuard
 from securefed.settings import Blind, LinearSettings, Monitoring
 from securefed.transport import LocalRun, get_network, run_local
 
-__all__ = [
-    "BLUR_BITS",
-    "MUCH",
-    "SHOWN_BITS",
-    "Scored",
-    "Seen",
-    "ask_again",
-    "centred",
-    "people",
-    "replayed_model",
-    "rows_at",
-    "score_run",
-    "watched_scores",
-]
-
 Array = NDArray[np.float64]
 BLUR_BITS = SCORE_BITS - PRECISION
 """Of the blur of a score at the default precision."""

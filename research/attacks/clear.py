@@ -37,8 +37,6 @@ from securefed.crypto.shares import (
     zeros,
 )
 
-__all__ = ["CLEAR", "limbs_of"]
-
 BLOCK_ROWS = 1 << 14
 
 

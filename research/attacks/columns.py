@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 
 from research.attacks.first_exchange import reduced
 
-__all__ = ["Found", "clusters", "columns_from_scores", "in_units_of_noise"]
-
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 STEP = 14

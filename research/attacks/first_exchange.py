@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from research.attacks.views import OpenedSums
 
-__all__ = ["labels_by_lattice", "labels_if_rare", "reduced"]
-
 Array = NDArray[np.float64]
 MISFIT = 1e-3
 """What sums may be off by, for columns of size 1: more than CKKS makes of them, less than a wrong row."""

@@ -15,18 +15,6 @@ from numpy.typing import NDArray
 
 from research.attacks.views import OpenedSums
 
-__all__ = [
-    "Solved",
-    "direction_scores",
-    "exposed_rows",
-    "features_from_span",
-    "labels_over_rounds",
-    "membership_scores",
-    "norm_scores",
-    "solve",
-    "solve_residuals",
-]
-
 Array = NDArray[np.float64]
 
 

@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Interval", "Score", "area", "area_under_curve", "proportion", "r_squared"]
-
 Array = NDArray[np.float64]
 RESAMPLES = 400
 Z = 1.959964

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError
 
-__all__ = ["Alternative", "alternative", "householder", "turning"]
-
 Array = NDArray[np.float64]
 
 

@@ -30,8 +30,6 @@ from securefed.crypto.scheme import Encrypted
 from securefed.protocols.own_gradient.openings import levelled
 from securefed.transport import Message
 
-__all__ = ["matching_data_sets", "without_rerandomisation"]
-
 Array = NDArray[np.float64]
 
 

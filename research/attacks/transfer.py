@@ -16,17 +16,6 @@ from research.attacks.linear import solve
 from research.attacks.views import OpenedSums
 from securefed.models import HiddenLayer
 
-__all__ = [
-    "Block",
-    "Labels",
-    "Layer",
-    "curvature_from_steps",
-    "labels_by_fitting",
-    "layers",
-    "similarity",
-    "solve_block",
-]
-
 Array = NDArray[np.float64]
 CG_STEPS = 80
 

@@ -20,8 +20,6 @@ from securefed.protocols.own_gradient.sides import Side
 from securefed.transport import Message
 from securefed.transport.transcript import parts_of
 
-__all__ = ["OpenedSums", "Tape", "View", "Watched", "plain_values"]
-
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 

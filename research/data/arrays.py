@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError
 
-__all__ = ["read_npz"]
-
 # What numpy raises on damaged files and on files of another kind.
 _DAMAGED = (
     OSError,

@@ -30,8 +30,6 @@ from securefed.checks import check_choice
 from securefed.errors import DataError
 from securefed.extras import require
 
-__all__ = ["CREDIT", "CreditTable", "credit_held_out", "credit_overlap", "load_credit", "read_credit"]
-
 CREDIT = Source(
     "Default-Credit",
     (

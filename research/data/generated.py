@@ -19,8 +19,6 @@ from research.data.vertical import VerticalData, standardise
 from securefed.checks import check_integer
 from securefed.errors import DataError
 
-__all__ = ["generated_mimic", "generated_nus_wide", "generated_vertical"]
-
 Array = NDArray[np.float64]
 
 MIMIC_ROWS = (17_903, 3_236)

@@ -32,8 +32,6 @@ from research.data.vertical import VerticalData
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.errors import DataError
 
-__all__ = ["MIMIC", "by_variable", "extract_mimic", "load_mimic"]
-
 MIMIC = Source(
     "MIMIC-III",
     ("mimic3_ihm.npz", "mimic3_ihm_train.csv", "in-hospital-mortality"),

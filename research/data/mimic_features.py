@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from research.data.tables import read_table
 from securefed.errors import DataError
 
-__all__ = ["FEATURE_NAMES", "PER_VARIABLE", "VARIABLES", "stay_features"]
-
 # The benchmark's spelling, and its order of columns.
 VARIABLES = (
     "Capillary refill rate",

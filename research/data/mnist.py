@@ -21,8 +21,6 @@ from research.data.vertical import VerticalData
 from securefed.checks import check_integer
 from securefed.errors import DataError
 
-__all__ = ["MNIST", "load_mnist"]
-
 MNIST = Source(
     "MNIST",
     ("mnist.npz", "mnist10k.npz"),

@@ -24,8 +24,6 @@ from research.data.vertical import VerticalData
 from securefed.checks import check_choice, check_integer
 from securefed.errors import DataError
 
-__all__ = ["FEATURES", "NUS_WIDE", "TAGS", "load_nus_wide"]
-
 NUS_WIDE = Source(
     "NUS-WIDE",
     ("NUS_WIDE", "NUS-WIDE", "nus-wide", "nus_wide"),

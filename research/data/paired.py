@@ -21,8 +21,6 @@ from research.data.tables import Table, as_integers, read_table
 from research.data.vertical import VerticalData
 from securefed.errors import DataError
 
-__all__ = ["check_sha256", "load_breast", "load_breast_hetero", "load_vehicle"]
-
 _FATE = "https://github.com/FederatedAI/FATE/tree/v1.11.4/examples/data"
 _SUMS = {
     "breast_hetero_guest.csv": "6b258b1514181bd645ea37a9ba3795a014075f465dfa51af08ecf19f068baeae",

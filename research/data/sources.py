@@ -15,8 +15,6 @@ from pathlib import Path
 
 from securefed.errors import DataError
 
-__all__ = ["Source", "data_folders"]
-
 VARIABLE = "SECUREFED_DATA"
 
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from securefed.checks import check_integer
 from securefed.errors import DataError
 
-__all__ = ["balanced_rows", "column_groups", "equal_counts", "share_counts", "stratified_rows"]
-
 Rows = NDArray[np.intp]
 
 

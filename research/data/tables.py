@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from securefed.data.rows import check_header, check_rows, few, reading_text
 from securefed.errors import DataError
 
-__all__ = ["Table", "as_integers", "read_lines", "read_table"]
-
 Array = NDArray[np.float64]
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from research.data.splits import equal_counts, share_counts, stratified_rows
 from securefed.errors import DataError
 
-__all__ = ["PartyRows", "TransferData", "VerticalData", "standardise", "transfer"]
-
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 

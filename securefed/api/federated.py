@@ -40,8 +40,6 @@ from securefed.protocols.loop import Outcome, PartyContext
 from securefed.protocols.schedules import held_out
 from securefed.settings.objectives import Labels, ObjectiveSettings
 
-__all__ = ["Federated", "all_or_nothing"]
-
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 P = ParamSpec("P")

@@ -32,8 +32,6 @@ from securefed.protocols.loop import PartyLoop
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.settings.objectives import LinearSettings, ObjectiveSettings
 
-__all__ = ["GeneralisedLinear", "MultiClass"]
-
 Array = NDArray[np.float64]
 
 

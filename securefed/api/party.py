@@ -30,8 +30,6 @@ from securefed.data.storage import new_table, row_blocks, take_rows
 from securefed.errors import DataError, Problems, SettingError
 from securefed.labels.label_model import warn_of_label_columns
 
-__all__ = ["Fitted", "Party", "align", "check_parties", "label_party", "missing_elsewhere"]
-
 Array = NDArray[np.float64]
 MOST_NAMED = 5
 """Ids that a warning names."""

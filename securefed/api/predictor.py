@@ -22,8 +22,6 @@ from securefed.labels.several import ClassModels
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.own_gradient.sides import LinearScorer
 
-__all__ = ["NotFitted", "Predictor", "check_columns"]
-
 Array = NDArray[np.float64]
 
 

@@ -16,8 +16,6 @@ from securefed.protocols.messages import KINDS
 from securefed.report.summary import RunAccount, received_kinds, saw, seconds_of
 from securefed.transport import LocalRun, Path, Transcript
 
-__all__ = ["RunResult", "by_id"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult(RunAccount):

@@ -27,8 +27,6 @@ from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.settings.protection import Blind, ByGradient, OwnGradient, Protection
 
-__all__ = ["Saved"]
-
 FITTED = "fitted."
 
 

@@ -36,8 +36,6 @@ from securefed.settings.protection import (
 )
 from securefed.transport import LocalRun, Program, get_network, run_local
 
-__all__ = ["Keys", "Simulated", "held_bits", "parameters"]
-
 Keys = Mapping[str, KeyHolder]
 P = ParamSpec("P")
 GROUPS = (Monitoring, Labels, Simulation)

@@ -29,8 +29,6 @@ from securefed.api.party import Party
 from securefed.errors import DataError, SettingError
 from securefed.labels.label_model import LEAST_ROWS
 
-__all__ = ["VerticalClassifier", "VerticalRegressor"]
-
 Array = NDArray[np.float64]
 
 

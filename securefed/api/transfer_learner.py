@@ -28,8 +28,6 @@ from securefed.labels.label_model import binary_labels, check_known
 from securefed.protocols.agreement import Agreement
 from securefed.settings.objectives import ObjectiveSettings, TransferSettings
 
-__all__ = ["TransferLearner"]
-
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 

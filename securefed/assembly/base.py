@@ -32,21 +32,6 @@ from securefed.settings.objectives import ObjectiveSettings, register_settings
 from securefed.settings.protection import ByGradient
 from securefed.transport import Program
 
-__all__ = [
-    "ASSEMBLIES",
-    "HELPER",
-    "KEY_HOLDER",
-    "Arrays",
-    "Assembly",
-    "Model",
-    "Part",
-    "Trained",
-    "TrainingRows",
-    "assembly_of",
-    "register",
-    "unfit",
-]
-
 Array = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[np.generic]]
 Model = LocalModel | HiddenLayer

@@ -23,8 +23,6 @@ from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.settings.objectives import ObjectiveSettings
 
-__all__ = ["Measured", "PartyData", "build", "known_rows", "label_targets"]
-
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 

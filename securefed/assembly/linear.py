@@ -27,8 +27,6 @@ from securefed.protocols.schedules import Automatic, Batches, Constant, Learning
 from securefed.protocols.steps import OwnSteps
 from securefed.settings.objectives import LinearSettings
 
-__all__ = ["LinearAssembly"]
-
 Array = NDArray[np.float64]
 REFIT_SHARE = 3
 """One round in so many is left for learning from the held-out rows too."""

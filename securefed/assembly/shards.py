@@ -20,8 +20,6 @@ from securefed.errors import DataError, plain_text
 from securefed.files import UNREADABLE, write_atomically
 from securefed.versions import release
 
-__all__ = ["Arrays", "read_arrays", "read_part", "shard_file", "write_arrays", "write_part"]
-
 Arrays = dict[str, NDArray[np.generic]]
 PUBLIC = "public"
 FORMAT = 1

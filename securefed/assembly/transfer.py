@@ -30,8 +30,6 @@ from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.schedules import Automatic, Constant, as_learning_rate
 from securefed.settings.objectives import TransferSettings
 
-__all__ = ["TransferAssembly"]
-
 Array = NDArray[np.float64]
 TRANSFER_RATE = 0.01
 """What learning_rate="auto" is for hidden layers: Adam's usual rate; they have no curvature to go by."""

@@ -18,8 +18,6 @@ from securefed.errors import DataError
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
 from securefed.protocols.messages import SCORING
 
-__all__ = ["BLIND"]
-
 Place = tuple[str, str, str, When]
 """Sender, receiver and kind of a message, and its place in the run."""
 KEYS = ("nonce", "cross-key")

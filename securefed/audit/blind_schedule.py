@@ -45,8 +45,6 @@ from securefed.protocols.schedules import (
     LearningRate,
 )
 
-__all__ = ["SCHEDULES", "Due", "LinearSchedule", "Schedule", "TransferSchedule", "When", "numbers_in"]
-
 QUESTION_BYTES = 32
 
 

@@ -27,8 +27,6 @@ from securefed.protocols.messages import SCORING
 from securefed.transport import Entry
 from securefed.transport.transcript import Part, canonical
 
-__all__ = ["CONTENT", "FORM", "Claim", "Findings", "Statement", "claim", "places", "strong_parameters"]
-
 SHOWN = 3
 
 

@@ -12,8 +12,6 @@ from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import KEY_KINDS
 from securefed.protocols.messages import SCORING
 
-__all__ = ["OPENINGS"]
-
 REQUESTS = {"opening": "opening-request", "score-opening": "score-request"}
 """The request that each opening answers."""
 

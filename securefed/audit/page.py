@@ -11,8 +11,6 @@ from securefed.pages import badge, fold, glossary, page, table, term
 if TYPE_CHECKING:
     from securefed.audit.report import AuditReport
 
-__all__ = ["diagram", "section", "whole_page"]
-
 COLOURS = {
     "public-key": "--public",
     "bytes": "--public",

@@ -26,18 +26,6 @@ from securefed.protocols.own_gradient.openings import ALL_LABELS
 from securefed.transport import Entry, Transcript
 from securefed.transport.transcript import Part, Roots
 
-__all__ = [
-    "Receipt",
-    "Recorded",
-    "Sent",
-    "compare",
-    "read_run",
-    "receipts",
-    "transcript_path",
-    "transcript_paths",
-    "write_transcripts",
-]
-
 MOST_COLUMNS = 100_000
 MOST_NUMBER = 1 << 40
 

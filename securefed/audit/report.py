@@ -25,8 +25,6 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.transport import Transcript
 
-__all__ = ["CLAIMS", "AuditReport", "Seen", "audit"]
-
 CLAIMS: tuple[Statement, ...] = (*CONTENT, *OPENINGS, *BLIND, *FORM)
 WIDTH = 110
 

@@ -40,8 +40,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-__all__ = ["COUNTERSIGNATURE", "KEY", "STATEMENT", "canonical", "verify"]
-
 HEADER, FIELDS = {"transcript", "release", "party", "run"}, {
     "event", "kind", "peer", "round", "step", "bytes", "digest", "phase", "detail", "chain",
 }  # fmt: skip

@@ -12,8 +12,6 @@ from securefed.cli.terminal import Terminal
 from securefed.errors import DataError, plain_text
 from securefed.files import check_writable, write_atomically, write_json
 
-__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Check a finished run against its transcripts. Print what each party saw, every check with its evidence
 (nothing in the clear, every mask used once, scores blurred, no transcript altered, ...), and whether the

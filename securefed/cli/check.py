@@ -12,8 +12,6 @@ from securefed.cli.terminal import Terminal
 from securefed.files import write_json
 from securefed.process.checking import NOTE, PROBLEM, check_party
 
-__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Check everything that this party can check alone: settings, data, columns, ids, labels, keys and their
 permissions, certificates, the port, addresses, the disk, limits and the clock. Print all problems in one

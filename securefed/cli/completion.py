@@ -8,8 +8,6 @@ from securefed.cli.terminal import Terminal
 from securefed.extras import require
 from securefed.files import write_json
 
-__all__ = ["DESCRIPTION", "EPILOGUE", "SHELLS", "add_arguments", "run"]
-
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 
 DESCRIPTION = "Print what your shell needs to complete the commands and options of securefed."

@@ -33,8 +33,6 @@ from securefed.report.rundir import RunDirectory
 from securefed.settings.protection import PROTECTIONS, Blind, Plain, Protection
 from securefed.settings.run import RunSettings
 
-__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
-
 DESCRIPTION = """\
 See it work, with nothing to configure. Every party is a process of its own on this machine. The parties talk
 over mutual TLS, with fresh keys in a temporary folder. With more than two parties a helper without data takes

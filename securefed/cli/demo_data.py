@@ -26,8 +26,6 @@ from sklearn.preprocessing import StandardScaler
 from securefed.errors import SettingError
 from securefed.labels.metrics import Answers, get_metric
 
-__all__ = ["DATA", "Baselines", "DemoData", "demo_data"]
-
 Array = NDArray[np.float64]
 DATA = ("breast", "generated")
 LABEL_PARTY = {"breast": "clinic", "generated": "bank"}

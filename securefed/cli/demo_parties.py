@@ -28,8 +28,6 @@ from securefed.report.page import seconds, size
 from securefed.settings.describe import toml_lines
 from securefed.settings.run import RunSettings
 
-__all__ = ["HELPER", "DemoFailed", "DemoRun"]
-
 HELPER = "notary"
 """The party without data."""
 POLL = 0.05

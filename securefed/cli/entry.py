@@ -19,8 +19,6 @@ from pathlib import Path
 from securefed.cli.terminal import Terminal
 from securefed.errors import DataError, MissingExtra, SecurefedError, SettingError
 
-__all__ = ["COMMANDS", "USER_ERRORS", "Stopped", "build_parser", "main"]
-
 COMMANDS = {
     "demo": "see it work: all parties as processes on this machine, on built-in data, encrypted",
     "init": "make a party's folder: keys, certificate and a commented party.toml",

@@ -17,8 +17,6 @@ from securefed.errors import plain_text
 from securefed.report.page import size
 from securefed.transport.network import Waiting
 
-__all__ = ["in_foreground", "interruptible", "waiting_note"]
-
 
 class _LogLines(logging.Handler):
     """Log lines of the transport, one by one, where a person sees them."""

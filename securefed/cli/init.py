@@ -36,8 +36,6 @@ from securefed.transport.identity import (
     parse_address,
 )
 
-__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "make_party_folder", "run"]
-
 DESCRIPTION = """\
 Make the folder of one party: a TLS key and certificate, a key for checkpoints (both under one passphrase),
 and a commented party.toml to edit. Prints what to send to the other organisations, and what never to send to

@@ -40,8 +40,6 @@ from securefed.report.summary import PartyAccount
 from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport.network import PeerGone
 
-__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
-
 FEW_CLASSES, NAME_WIDTH = 6, 10
 """What of classes fits into a terminal."""
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from securefed.errors import SettingError
 
-__all__ = ["NEW_VARIABLE", "VARIABLE", "add_argument", "read_new_passphrase", "read_passphrase"]
-
 VARIABLE, NEW_VARIABLE = "SECUREFED_PASSPHRASE", "SECUREFED_NEW_PASSPHRASE"
 LEAST = 8
 

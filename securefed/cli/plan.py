@@ -27,8 +27,6 @@ from securefed.settings.protection import OwnGradient
 from securefed.settings.run import RunSettings
 from securefed.transport import NETWORKS, Network, get_network
 
-__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Forecast what a run will take: megabytes, memory, and minutes of computation and communication, for each
 scheme. The forecast needs no peer. It calibrates this machine for a few seconds and assumes a network. With

@@ -38,8 +38,6 @@ from securefed.report.rundir import RunDirectory
 from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport.network import Endpoint, PeerGone
 
-__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Score new rows with the model of a finished run. All parties of the run take part, each with its own part of
 the model and its own columns. They find the common people privately. Only the label party learns the scores,

@@ -16,8 +16,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Self, TextIO
 
-__all__ = ["Progress", "Terminal"]
-
 COLOURS = {"bold": "1", "soft": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
 PLAIN_EVERY = 10.0
 """Seconds between two lines of progress where there is no terminal."""

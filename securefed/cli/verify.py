@@ -10,8 +10,6 @@ from securefed.cli.terminal import Terminal
 from securefed.errors import DataError
 from securefed.files import write_json
 
-__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Verify the transcripts of a run: hash chains, signatures, countersignatures of the other parties, and that
 each message arrived as it was sent. A third party can do the same without securefed: the file

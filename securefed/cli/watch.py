@@ -37,8 +37,6 @@ from securefed.transport.identity import parse_address
 from securefed.transport.network import Waiting
 from securefed.versions import versions
 
-__all__ = ["Board", "Monitor", "serve", "serve_metrics", "serve_page"]
-
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "frame-ancestors 'none'",

@@ -8,21 +8,6 @@ from __future__ import annotations
 
 from securefed.errors import SecurefedError
 
-__all__ = [
-    "BadCiphertext",
-    "BadKey",
-    "CapacityError",
-    "CryptoError",
-    "FormatError",
-    "KeyFileError",
-    "MaskError",
-    "OpeningRefused",
-    "RangeError",
-    "ShapeError",
-    "WrongKey",
-    "WrongPassphrase",
-]
-
 
 class CryptoError(SecurefedError):
     """The root of the crypto layer's errors."""

@@ -21,20 +21,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from securefed.crypto.errors import RangeError, ShapeError
 
-__all__ = [
-    "BLOCK_ENTRIES",
-    "EVERY",
-    "PRIVATE_BITS",
-    "FixedPoint",
-    "Floats",
-    "Multipliers",
-    "Scaled",
-    "as_multipliers",
-    "checked_addend",
-    "checked_array",
-    "exponent_for",
-]
-
 Floats = NDArray[np.float64]
 MOST_BITS = 62
 """Encoded values are in int64 arrays: one bit for the sign and one to spare."""

@@ -42,8 +42,6 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from securefed.crypto.errors import KeyFileError, WrongPassphrase
 from securefed.files import StorageError, read_bounded, write_atomically
 
-__all__ = ["KeyFile", "read_key_file", "write_key_file"]
-
 MAGIC = b"SFKF"
 VERSION = 1
 SCRYPT = 1

@@ -25,8 +25,6 @@ from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.scheme import Encrypted, Masked, Opened, PublicKey
 from securefed.files import write_atomically
 
-__all__ = ["KeyHolder", "OpeningMemory", "SecretKey"]
-
 MOST = 1 << 20
 DIGEST = 16
 

@@ -15,20 +15,10 @@ from typing import ClassVar, Self
 import numpy as np
 
 from securefed.crypto.errors import BadKey, FormatError, MaskError, RangeError
-from securefed.crypto.fixed import FixedPoint, Multipliers
+from securefed.crypto.fixed import FixedPoint, Floats, Multipliers
 from securefed.crypto.keyholder import SecretKey
-from securefed.crypto.scheme import Bare, Floats, Framed, Mask, Masked, Opened, PublicKey
+from securefed.crypto.scheme import Bare, Framed, Mask, Masked, Opened, PublicKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
-
-__all__ = [
-    "MOST_PUBLIC_BYTES",
-    "PlainEncrypted",
-    "PlainPublicKey",
-    "PlainSecretKey",
-    "generate_secret_key",
-    "most_bytes",
-    "strong_parameters",
-]
 
 MOST_PUBLIC_BYTES = 256
 

@@ -34,27 +34,6 @@ from numpy.typing import NDArray
 from securefed.crypto.errors import RangeError
 from securefed.errors import SettingError
 
-__all__ = [
-    "ERROR_DEVIATION",
-    "MOST_DEVIATION_BITS",
-    "NORMAL_DEVIATION",
-    "SEED_BYTES",
-    "ByteSource",
-    "below_from",
-    "bits_from",
-    "discrete_gaussian",
-    "errors",
-    "gaussian_integers",
-    "key_stream",
-    "normals",
-    "secret_bytes",
-    "standard_normals",
-    "ternary",
-    "uniform_many_below",
-    "uniform_units",
-    "unit_from",
-]
-
 ByteSource = Callable[[int], bytes]
 """count -> that many bytes; `os.urandom` except in known-answer tests."""
 Floats = NDArray[np.float64]

@@ -38,21 +38,6 @@ from securefed.crypto.fixed import (
 )
 from securefed.crypto.wire import Frame, Kind, Scheme
 
-__all__ = [
-    "SERIAL",
-    "Bare",
-    "Encrypted",
-    "Floats",
-    "Mapper",
-    "Mask",
-    "Masked",
-    "Opened",
-    "Origin",
-    "PublicKey",
-    "Serial",
-    "progress",
-]
-
 Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
 """Where a ciphertext's randomness comes from. What leaves a party is fresh or re-randomised.
 

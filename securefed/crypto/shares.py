@@ -19,37 +19,6 @@ from numpy.typing import NDArray
 from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.randomness import ByteSource
 
-__all__ = [
-    "LIMBS",
-    "LIMB_BITS",
-    "LIMB_MASK",
-    "WIDTH",
-    "Floats",
-    "Share",
-    "add",
-    "carry",
-    "centred_digits",
-    "from_bytes",
-    "from_floats",
-    "from_integer",
-    "from_integers",
-    "matmul",
-    "negate",
-    "reduce_bits",
-    "shift_left",
-    "shift_right",
-    "size_in_bytes",
-    "subtract",
-    "times",
-    "to_bytes",
-    "to_floats",
-    "to_integers",
-    "truncate",
-    "uniform",
-    "uniform_from",
-    "zeros",
-]
-
 LIMB_BITS = 21
 LIMBS = 5
 WIDTH = LIMB_BITS * LIMBS

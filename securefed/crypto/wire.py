@@ -29,8 +29,6 @@ from typing import ClassVar
 
 from securefed.crypto.errors import FormatError, ShapeError, WrongKey
 
-__all__ = ["Frame", "Kind", "Scheme", "fingerprint"]
-
 MAGIC = b"SFED"
 VERSION = 1
 HEADER = struct.Struct("<4sBBBB2I4i16s16sQ16s")

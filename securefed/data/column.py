@@ -14,8 +14,6 @@ from securefed.data.column_types import all_forms, part_type
 from securefed.data.readings import IMPUTES, POLICY, UNKNOWNS, Policy
 from securefed.errors import DataError
 
-__all__ = ["FEW", "MOST_CATEGORIES", "Column", "gaps"]
-
 Array = NDArray[np.float64]
 
 MOST_CATEGORIES = 256

@@ -29,17 +29,6 @@ from numpy.typing import NDArray
 
 from securefed.errors import SettingError
 
-__all__ = [
-    "TYPES",
-    "ColumnType",
-    "Reading",
-    "all_forms",
-    "column_type",
-    "part_type",
-    "register",
-    "type_of_form",
-]
-
 
 @dataclass(frozen=True)
 class Reading:

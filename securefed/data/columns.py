@@ -28,15 +28,6 @@ from securefed.data.readings import POLICY, Policy
 from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, Problems
 
-__all__ = [
-    "FARTHEST",
-    "TRANSFORMS",
-    "FittedColumns",
-    "OutlierWarning",
-    "Table",
-    "column_bits",
-]
-
 Array = NDArray[np.float64]
 Table = Mapping[str, NDArray[Any]]
 """Columns by name: floats (NaN where missing), words ("" where missing), or days (NaT where missing)."""

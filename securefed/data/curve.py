@@ -27,18 +27,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from securefed.errors import DataError
 
-__all__ = [
-    "ORDER",
-    "POINT",
-    "PRIME",
-    "SmallOrder",
-    "draw_pair",
-    "draw_scalar",
-    "hash_to_curve",
-    "multiply",
-    "public",
-]
-
 PRIME = 2**255 - 19
 ORDER = 2**252 + 27742317777372353535851937790883648493
 POINT = 32

@@ -28,17 +28,6 @@ from typing import Any
 from securefed.checks import check_choice
 from securefed.errors import DataError
 
-__all__ = [
-    "ID_FORMS",
-    "ID_SHAPES",
-    "id_hint",
-    "id_shape",
-    "normalise_id",
-    "normalise_ids",
-    "normalised_blocks",
-    "repeated_ids",
-]
-
 ID_FORMS = ("exact", "caseless", "loose")
 ID_SHAPES = (
     "whole numbers",

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError
 
-__all__ = ["CELL", "DENSE", "Keys", "cells", "decode", "encode"]
-
 CELL = 16
 """Bytes of a value and of a cell."""
 DENSE = 64

@@ -20,8 +20,6 @@ from securefed.data.readings import Policy
 from securefed.data.rows import Rows
 from securefed.errors import DataError, Problems
 
-__all__ = ["choose_columns", "decided", "prepare", "prepared"]
-
 Array = NDArray[np.float64]
 
 

@@ -58,16 +58,6 @@ from securefed.errors import SettingError
 from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage
 
-__all__ = [
-    "MAX_IDS",
-    "MOST_PSI_BYTES",
-    "PSI_KINDS",
-    "BadAlignment",
-    "check_peer_ids",
-    "default_peer_ids",
-    "intersect",
-]
-
 PSI_KINDS: Mapping[str, str] = MappingProxyType(
     {
         "psi-size": "how many ids the sender has",

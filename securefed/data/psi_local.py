@@ -22,31 +22,6 @@ from securefed.data import curve, okvs
 from securefed.data.curve import POINT
 from securefed.data.ids import normalised_blocks, repeated_ids
 
-__all__ = [
-    "BUCKET",
-    "TAG",
-    "Buckets",
-    "RepeatCheck",
-    "Spool",
-    "bucket_count",
-    "capacity",
-    "check_ids",
-    "cut",
-    "encode_table",
-    "hub_values",
-    "masked",
-    "multiplied",
-    "open_shares",
-    "own_values",
-    "shuffled",
-    "sorted_ids",
-    "table_bytes",
-    "table_of",
-    "tables",
-    "values",
-    "words",
-]
-
 _BLOCK = 8192
 BUCKET = 1 << 16
 """Records in a bucket, on average at most."""

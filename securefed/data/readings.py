@@ -24,8 +24,6 @@ from securefed.data.column_types import TYPES, ColumnType, Reading, all_forms, t
 from securefed.declare import Declared, check_names, choice, flag, integer, optional, setting
 from securefed.errors import DataError, SettingError
 
-__all__ = ["IMPUTES", "POLICY", "UNKNOWNS", "Policy", "ReadColumn", "read_column"]
-
 Places = NDArray[np.intp]
 UNKNOWN = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "."})
 """In a column of numbers or dates these are no slips: the value is not known."""

@@ -32,20 +32,6 @@ from securefed.data.storage import ColumnStore
 from securefed.errors import DataError
 from securefed.extras import require
 
-__all__ = [
-    "Fields",
-    "FileFields",
-    "Ids",
-    "Rows",
-    "check_header",
-    "check_rows",
-    "few",
-    "file_digest",
-    "read_rows",
-    "reading_text",
-    "rows_of",
-]
-
 PARQUET = (".parquet", ".pq")
 BLOCK_ROWS = 1 << 13
 """Rows that are read as text at once."""

@@ -17,8 +17,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BLOCK_ROWS", "MOST_IN_MEMORY", "MOST_RAW", "ColumnStore", "new_table", "row_blocks", "take_rows"]
-
 Array = NDArray[np.float64]
 MOST_IN_MEMORY = 1 << 30
 """Bytes of one table; a larger one is a file."""

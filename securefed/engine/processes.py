@@ -30,8 +30,6 @@ from securefed.checks import check_integer
 from securefed.crypto.scheme import Serial
 from securefed.errors import SecurefedError
 
-__all__ = ["Processes", "SerialEngine", "WorkFile", "WorkerDied", "cores", "work"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

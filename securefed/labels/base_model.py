@@ -38,8 +38,6 @@ from securefed.labels.quality import LARGEST_MARGIN
 from securefed.models.local import sigmoid
 from securefed.protocols.losses import Loss
 
-__all__ = ["FAMILIES", "LabelOptions", "OwnFit", "check_class_weight", "check_family"]
-
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.generic]]
 FAMILIES = {"poisson": 1.0, "gamma": 2.0}

@@ -18,17 +18,6 @@ from securefed.checks import check_choice, check_number
 from securefed.errors import DataError, SettingError
 from securefed.models.local import sigmoid
 
-__all__ = [
-    "THRESHOLDS",
-    "Calibration",
-    "ClassCurve",
-    "check_threshold",
-    "chosen_threshold",
-    "least_rows",
-    "softmax",
-    "uncalibrated",
-]
-
 Array = NDArray[np.float64]
 Truth = NDArray[np.intp]
 ISOTONIC_ROWS = 1000

@@ -38,8 +38,6 @@ from securefed.labels.quality import (
 )
 from securefed.protocols.losses import Loss
 
-__all__ = ["LabelModel", "binary_labels", "check_known", "missing_labels", "warn_of_label_columns"]
-
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.generic]]
 PREFIX = "label."

@@ -24,20 +24,6 @@ from numpy.typing import NDArray
 from securefed.checks import check_choice
 from securefed.errors import SettingError
 
-__all__ = [
-    "KINDS",
-    "METRICS",
-    "Answers",
-    "Metric",
-    "better_by",
-    "decimals",
-    "get_metric",
-    "main_metric",
-    "measure",
-    "register",
-    "shown",
-]
-
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 KINDS = ("two classes", "classes", "numbers", "counts")

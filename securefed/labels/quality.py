@@ -20,22 +20,6 @@ from securefed.errors import DataError
 from securefed.labels.calibration import Calibration
 from securefed.labels.metrics import Answers, better_by, main_metric, measure, shown
 
-__all__ = [
-    "Gain",
-    "HeldOut",
-    "HeldOutMeans",
-    "Holdout",
-    "OwnRows",
-    "QualityWarning",
-    "calibration_curve",
-    "compared",
-    "curves",
-    "gains",
-    "points",
-    "roc_curve",
-    "stability",
-]
-
 Array = NDArray[np.float64]
 LARGEST_MARGIN = 30.0
 """Of a logarithm of a mean."""

@@ -25,8 +25,6 @@ from securefed.labels.metrics import Answers
 from securefed.labels.quality import HeldOut, Holdout, OwnRows, compared, judged
 from securefed.protocols.losses import Loss
 
-__all__ = ["ClassModels", "HeldOutColumns", "TargetModels", "label_model_of"]
-
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.generic]]
 FEW = 10

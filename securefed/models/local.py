@@ -22,16 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 from securefed.checks import check_choice, check_flag, check_integer
 from securefed.errors import DataError, SettingError
 
-__all__ = [
-    "ACTIVATIONS",
-    "HiddenLayer",
-    "LinearModel",
-    "LocalModel",
-    "NetworkModel",
-    "from_arrays",
-    "sigmoid",
-]
-
 Array = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[np.generic]]
 

@@ -21,8 +21,6 @@ from securefed.errors import DataError, SettingError
 from securefed.extras import require
 from securefed.models.local import Array, as_parameters, as_residual, take_kind
 
-__all__ = ["TorchModel"]
-
 SLICE = 64
 """Rows per forward pass in eval mode: intermediate results stay in the processor's cache."""
 

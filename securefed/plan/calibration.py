@@ -41,8 +41,6 @@ from securefed.engine.processes import cores
 from securefed.errors import SettingError
 from securefed.plan.meter import EFFICIENCY, Costs, Operation, timed
 
-__all__ = ["CkksCosts", "PaillierCosts", "PlainCosts", "RlweCosts", "calibrate"]
-
 FIXED = FixedPoint(1.0, 32)
 SHARED = 64
 """Encryptions below this number are not spread over workers (securefed.crypto.paillier.keys)."""

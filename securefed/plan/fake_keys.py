@@ -24,17 +24,15 @@ from securefed.crypto.ckks.form import ArrayForm, added, fresh_form, plain_added
 from securefed.crypto.ckks.keys import PUBLIC_BYTES
 from securefed.crypto.ckks.layout import RowLayout
 from securefed.crypto.errors import BadKey, CapacityError, ShapeError
-from securefed.crypto.fixed import FixedPoint, Multipliers
+from securefed.crypto.fixed import FixedPoint, Floats, Multipliers
 from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.paillier.arrays import Extent, multiplier_scale
 from securefed.crypto.paillier.keys import roots_needed
 from securefed.crypto.paillier.masking import PackedLayout
-from securefed.crypto.scheme import FLOAT_BITS, Encrypted, Floats, Mask, Masked, Opened, PublicKey
+from securefed.crypto.scheme import FLOAT_BITS, Encrypted, Mask, Masked, Opened, PublicKey
 from securefed.crypto.wire import Scheme, fingerprint
 from securefed.errors import SettingError
 from securefed.plan.meter import WORD, Meter, Operation
-
-__all__ = ["DryKeys"]
 
 
 @dataclass(frozen=True)

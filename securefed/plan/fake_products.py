@@ -28,8 +28,6 @@ from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import LIMBS, Share
 from securefed.plan.meter import Meter, Operation
 
-__all__ = ["SAMPLE_ROWS", "counting_scheme"]
-
 SAMPLE_ROWS = 1024
 """Computed rows of a factor."""
 

@@ -31,8 +31,6 @@ from securefed.crypto.shares import LIMBS
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 
-__all__ = ["PRACTICAL_COLUMNS", "check_memory", "machine_memory", "peak_memory", "too_large"]
-
 PRACTICAL_COLUMNS = 2000
 """Columns of all parties together that take less than a minute on two cores."""
 MOST_SECONDS = 3600.0

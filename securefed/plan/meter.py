@@ -19,8 +19,6 @@ from securefed.crypto.blind.interface import Product
 from securefed.crypto.errors import FormatError
 from securefed.crypto.wire import HEADER
 
-__all__ = ["EFFICIENCY", "WORD", "Costs", "Meter", "Operation", "ciphertexts_in", "timed"]
-
 WORD = b"dry run\0"
 HEAD = struct.Struct("<8sQI")
 """The contents of a dry frame: its mark, its number, ciphertexts."""

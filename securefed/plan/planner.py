@@ -35,8 +35,6 @@ from securefed.plan.rehearsal import Scenario, rehearse
 from securefed.protocols.own_gradient.openings import refusal
 from securefed.transport import Network, get_network
 
-__all__ = ["Estimate", "RoundsModel", "best", "estimate"]
-
 FEW, MANY = 1, 3
 """Local steps that are rehearsed for a run that opens at each of more than MANY."""
 EQUAL = 1.05

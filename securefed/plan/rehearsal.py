@@ -40,8 +40,6 @@ from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.settings.objectives import ObjectiveSettings
 from securefed.transport import LocalRun, Message, Network, Path, run_local
 
-__all__ = ["Rehearsal", "Scenario", "rehearse"]
-
 Array = NDArray[np.float64]
 STEADY = 2
 """Rehearsed last rounds of own gradients: the last is like all that follow the first."""

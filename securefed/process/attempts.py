@@ -37,23 +37,6 @@ from securefed.transport.network import (
 )
 from securefed.versions import minor_version
 
-__all__ = [
-    "ALL_KINDS",
-    "DIFFERENT",
-    "RELEASE",
-    "TEMPORARY",
-    "Attempts",
-    "check_folder",
-    "close_run",
-    "may_return",
-    "open_endpoint",
-    "read_pins_again",
-    "run_session",
-    "throw_away",
-    "why_it_ended",
-    "write_run",
-]
-
 TEMPORARY = frozenset(
     {
         "",

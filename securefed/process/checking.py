@@ -37,8 +37,6 @@ from securefed.report.rundir import RunDirectory
 from securefed.settings.party import PartyFile, read_what_is_right
 from securefed.transport.identity import NOT_LISTENING, Certificate, check_validity, parse_address
 
-__all__ = ["GOOD", "NOTE", "PROBLEM", "Check", "check_party"]
-
 GOOD, NOTE, PROBLEM = "good", "note", "problem"
 LEAST_FREE = 200 << 20
 """Bytes on the disk of the run: checkpoints and transcripts of the largest runs in docs/performance.md."""

@@ -49,17 +49,6 @@ from securefed.protocols.schedules import Reason
 from securefed.transport.network import Malformed
 from securefed.versions import check_release, minor_version
 
-__all__ = [
-    "KEPT",
-    "Checkpoint",
-    "CheckpointStore",
-    "ResumePlan",
-    "ResumeState",
-    "decide",
-    "kept_rounds",
-    "remove_folder",
-]
-
 MAGIC = b"SFCP"
 FORMAT = 2
 PREFIX = struct.Struct(">4sBH")

@@ -46,19 +46,6 @@ from securefed.transport.identity import (
     sealed_private_key,
 )
 
-__all__ = [
-    "CHECKPOINT_KEY",
-    "SIGNING_KEY",
-    "PartyKeys",
-    "Signatures",
-    "change_passphrase",
-    "check_certificates",
-    "he_file",
-    "kept_kinds",
-    "load_keys",
-    "make_he_key",
-]
-
 CHECKPOINT_KEY, SIGNING_KEY = "checkpoint-key.skf", "signing-key.skf"
 SAVE_EVERY = 1000
 """Openings after which a CKKS key is written again: its file counts them, and a key answers so many."""

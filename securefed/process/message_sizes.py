@@ -27,8 +27,6 @@ from securefed.protocols.messages import KINDS, fixed_sizes
 from securefed.protocols.own_gradient.sides import TransferScorer
 from securefed.transport.network import Limits
 
-__all__ = ["SIZES", "prediction_sizes", "training_sizes"]
-
 SIZES: Mapping[str, int | None] = MappingProxyType(
     {
         **dict.fromkeys(KINDS),

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from securefed.assembly import Trained, assembly_of
 from securefed.assembly.base import Part
-from securefed.assembly.shards import read_arrays, read_part, write_arrays, write_part
+from securefed.assembly.shards import read_arrays, read_part, write_part
 from securefed.data.columns import FittedColumns
 from securefed.errors import DataError
 from securefed.files import storage_error, write_atomically
@@ -44,20 +44,6 @@ from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import whole_records
 from securefed.settings.party import PartyFile
 from securefed.settings.run import RunSettings
-
-__all__ = [
-    "SCORE_LEDGER",
-    "ScoreFile",
-    "Shard",
-    "label_arrays",
-    "prediction_agreement",
-    "read_arrays",
-    "read_shard",
-    "save_shard",
-    "score_guard",
-    "take_labels",
-    "write_arrays",
-]
 
 Array = NDArray[np.float64]
 TRAINING_SCORES, MOST_SCORES = "training_scores", 1001

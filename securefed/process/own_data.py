@@ -41,23 +41,6 @@ from securefed.settings.run import RunSettings
 from securefed.transport import Link
 from securefed.transport.message import IllegalMessage
 
-__all__ = [
-    "ALIGNMENT_KINDS",
-    "Alignment",
-    "Measured",
-    "NothingInCommon",
-    "OwnData",
-    "agreement_of",
-    "align",
-    "build",
-    "check_labels",
-    "hear_count",
-    "load_data",
-    "make_model",
-    "prepare_columns",
-    "row_numbers",
-]
-
 Array = NDArray[np.float64]
 
 

@@ -35,6 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import Trained, assembly_of
+from securefed.assembly.build import Measured
+from securefed.assembly.shards import read_arrays, write_arrays
 from securefed.crypto import Mapper
 from securefed.data.columns import FittedColumns, column_bits
 from securefed.data.ids import id_hint, id_shape
@@ -44,17 +46,9 @@ from securefed.plan.limits import check_memory
 from securefed.process.checkpoints import Checkpoint, CheckpointStore, ResumePlan, ResumeState, decide
 from securefed.process.keys import PartyKeys
 from securefed.process.message_sizes import training_sizes
-from securefed.process.model_files import (
-    label_arrays,
-    read_arrays,
-    save_shard,
-    score_guard,
-    take_labels,
-    write_arrays,
-)
+from securefed.process.model_files import label_arrays, save_shard, score_guard, take_labels
 from securefed.process.own_data import (
     Alignment,
-    Measured,
     NothingInCommon,
     OwnData,
     agreement_of,
@@ -81,8 +75,6 @@ from securefed.report.summary import PartyAccount, Timeline
 from securefed.settings.party import PartyFile
 from securefed.transport import Link, Path, Transcript
 from securefed.transport.network import NetworkLink
-
-__all__ = ["DataSession", "KeyHolderSession", "Session"]
 
 LITTLE = 0.05
 """A smaller part of the own people in common is told, with what may be said of the ids."""

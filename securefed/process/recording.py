@@ -29,8 +29,6 @@ from securefed.report.summary import Timeline
 from securefed.transport import Entry, Link, Transcript
 from securefed.transport import Path as ClockPath
 
-__all__ = ["Events", "FileTranscript", "RunRecorder", "RunTotals", "resume_transcript", "start_transcript"]
-
 ROUNDS = ("training", "evaluation")
 """Phases that belong to a round."""
 WRITTEN = frozenset(

@@ -46,8 +46,6 @@ from securefed.transport import Link, Transcript
 from securefed.transport import Path as ClockPath
 from securefed.transport.network import Malformed, NetworkLink
 
-__all__ = ["NewRows", "Scorecard", "Scored", "Scoring", "check_scorecard", "figures", "write_scores"]
-
 Array = NDArray[np.float64]
 KEY_ID_BYTES = 16
 PSI_NOISE = 0.05

@@ -21,8 +21,6 @@ from securefed.errors import SettingError
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
 from securefed.protocols.scoring.blur import PRECISION
 
-__all__ = ["OBJECTIVES", "Agreement", "Member", "Objective", "TrustWarning", "get_objective", "register"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:

@@ -33,12 +33,11 @@ from securefed.crypto import (
     load_public_key,
     protects,
 )
-from securefed.crypto.scheme import Floats, Mask, Masked, Opened
+from securefed.crypto.fixed import Floats
+from securefed.crypto.scheme import Mask, Masked, Opened
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.transport import Link
-
-__all__ = ["Channel", "Keyring", "ReadKey", "distribute_keys", "note_agreement"]
 
 REPEATED = "used for several of them"
 """The origin of ciphertexts that share randomness. No ciphertexts may."""

@@ -30,8 +30,6 @@ from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link
 from securefed.transport.message import IllegalMessage
 
-__all__ = ["EvaluationRows", "Outcome", "PartyContext", "PartyLoop", "Round", "checkpoint_round"]
-
 Array = NDArray[np.float64]
 State = dict[str, NDArray[np.generic]]
 TRACKER = "stopping."

@@ -30,8 +30,6 @@ from securefed.checks import check_choice
 from securefed.errors import DataError, SettingError
 from securefed.models.local import sigmoid
 
-__all__ = ["LOSSES", "Logistic", "Loss", "SquaredError", "SquaredHinge", "get_loss", "register"]
-
 Array = NDArray[np.float64]
 
 

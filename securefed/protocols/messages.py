@@ -22,8 +22,6 @@ from types import MappingProxyType
 from securefed.crypto.shares import WIDTH
 from securefed.protocols.blind.precision import MODEL_BITS, RANGE_BITS, SCORE_BITS, VALUE_BITS
 
-__all__ = ["KINDS", "SCORING", "TRAFFIC", "MessageKind", "fixed_sizes"]
-
 PHASES = {"S": "setup", "T": "training", "E": "evaluation", "R": "release", "P": "prediction"}
 SCORING = ("evaluation", "prediction")
 """Phases that compute scores for the label party."""

@@ -24,17 +24,6 @@ from numpy.typing import NDArray
 from securefed.checks import check_choice, check_flag, check_integer, check_number
 from securefed.errors import DataError, SettingError
 
-__all__ = [
-    "Automatic",
-    "Batches",
-    "Constant",
-    "FedBCD",
-    "FedSGD",
-    "InverseSqrt",
-    "InverseSqrtParties",
-    "Stopping",
-]
-
 Order = Literal["parallel", "sequential"]
 PRECISE = 1200
 LEAST_HELD_OUT = 10

@@ -39,8 +39,6 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.losses import Loss
 from securefed.protocols.schedules import Automatic
 
-__all__ = ["SGD", "Adam", "LocalProblem", "Optimiser", "OwnSteps", "get_optimiser", "stable"]
-
 Array = NDArray[np.float64]
 
 

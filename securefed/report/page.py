@@ -15,8 +15,6 @@ from securefed.labels.metrics import METRICS, shown
 from securefed.pages import GLOSSARY, badge, fold, glossary, page, table, term
 from securefed.report import svg
 
-__all__ = ["REASONS", "frame", "render", "seconds", "size"]
-
 REASONS = {
     "rounds": "as many as agreed",
     "target": "the target was reached",

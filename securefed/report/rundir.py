@@ -24,8 +24,6 @@ from typing import Any
 
 from securefed.files import make_folder, read_json, write_atomically, write_json
 
-__all__ = ["RunDirectory"]
-
 
 class RunDirectory:
     """The paths of one party's files in one run."""

@@ -22,17 +22,6 @@ from securefed.protocols.own_gradient.openings import LabelPrivacy, label_privac
 from securefed.transport import Path, Transcript
 from securefed.versions import versions
 
-__all__ = [
-    "PartyAccount",
-    "RoundPoint",
-    "RunAccount",
-    "Timeline",
-    "bytes_by_kind",
-    "received_kinds",
-    "saw",
-    "seconds_of",
-]
-
 NOTHING = "only ciphertexts and masked numbers"
 NOTHING_BLIND = "only ciphertexts and random shares"
 

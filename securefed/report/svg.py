@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
 
-__all__ = ["bars", "columns", "line", "square", "ticks"]
-
 WIDTH, HEIGHT = 440, 230
 """As wide as half a page or a whole telephone, so that words are neither huge nor tiny on either."""
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 26, 44

@@ -13,8 +13,6 @@ from securefed.settings.party import DataSettings, OwnSettings
 from securefed.settings.protection import PROTECTIONS, Blind, Protection
 from securefed.settings.run import run_settings
 
-__all__ = ["parameters_text", "party_toml", "settings_tables", "toml_lines"]
-
 WIDTH = 100
 
 

@@ -48,17 +48,6 @@ from securefed.protocols.steps import SGD, Optimiser, get_optimiser
 from securefed.settings.protection import Blind, OwnGradient, Plain, Protection, check_protection, option
 from securefed.transport import get_network
 
-__all__ = [
-    "OBJECTIVE_SETTINGS",
-    "Labels",
-    "LinearSettings",
-    "Monitoring",
-    "ObjectiveSettings",
-    "Simulation",
-    "TransferSettings",
-    "register_settings",
-]
-
 LEAST_PENALTY = 1e-4
 """Of l2="auto": with more rows a penalty changes no prediction, but without one parameters have no bound."""
 

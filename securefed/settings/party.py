@@ -49,8 +49,6 @@ from securefed.transport.identity import (
     parse_address,
 )
 
-__all__ = ["DataSettings", "OwnSettings", "PartyFile", "read_party_file", "read_what_is_right"]
-
 Table = Mapping[str, Any]
 T = TypeVar("T")
 

@@ -36,21 +36,6 @@ from securefed.protocols.scoring.score_ledger import MODES
 from securefed.protocols.steps import get_optimiser
 from securefed.transport.identity import check_party_name
 
-__all__ = [
-    "DEFAULTS",
-    "OLD_WORDS",
-    "PROTECTIONS",
-    "Blind",
-    "ByGradient",
-    "OwnGradient",
-    "Plain",
-    "Protection",
-    "check_protection",
-    "option",
-    "protection_from_words",
-    "warn_of_words",
-]
-
 OLD_WORDS = ("scheme", "reveal")
 """What version 0.1 had in place of a protection. They keep working for one version."""
 

@@ -37,8 +37,6 @@ from securefed.settings.protection import (
 )
 from securefed.transport.identity import check_party_name
 
-__all__ = ["Meeting", "RunSettings", "Steps", "run_settings"]
-
 IDENTITY = ("name", "parties", "key_holder", "objective")
 """Who and what; the rest is how."""
 

@@ -38,27 +38,6 @@ from securefed.errors import SettingError
 from securefed.files import StorageError, read_bounded, storage_error, write_atomically
 from securefed.transport.message import TransportError
 
-__all__ = [
-    "CERTIFICATE_FILE",
-    "KEY_FILE",
-    "NOT_LISTENING",
-    "SEALED_KEY_FILE",
-    "Certificate",
-    "CertificateFinding",
-    "ExpiredIdentity",
-    "Identity",
-    "IdentityError",
-    "Peer",
-    "check_listen",
-    "check_party_name",
-    "check_reachable",
-    "check_validity",
-    "finish_renewal",
-    "guessed_cheaply",
-    "parse_address",
-    "sealed_private_key",
-]
-
 KEY_FILE = "tls-key.pem"
 SEALED_KEY_FILE = "tls-key.skf"
 CERTIFICATE_FILE = "certificate.pem"

@@ -37,8 +37,6 @@ from securefed.transport.message import (
 )
 from securefed.transport.transcript import Transcript
 
-__all__ = ["Link", "LocalRun", "Needed", "Program", "Timer", "run_local"]
-
 
 class Timer(Protocol):
     """Seconds from some fixed moment, as time.perf_counter."""

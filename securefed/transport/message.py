@@ -40,37 +40,6 @@ from dataclasses import dataclass
 from securefed.checks import check_number
 from securefed.errors import SecurefedError, SettingError
 
-__all__ = [
-    "NETWORKS",
-    "AddressError",
-    "Deadlock",
-    "Event",
-    "IllegalMessage",
-    "LimitExceeded",
-    "Malformed",
-    "Message",
-    "Network",
-    "OtherAttempt",
-    "OtherRelease",
-    "OutOfOrder",
-    "Path",
-    "PeerGone",
-    "PeerLeft",
-    "PeerLost",
-    "PeerRefused",
-    "PeerRestarted",
-    "Repeated",
-    "SettingsDiffer",
-    "TransportError",
-    "WeakTransport",
-    "WrongCertificate",
-    "WrongKind",
-    "WrongRound",
-    "WrongRun",
-    "WrongSender",
-    "get_network",
-]
-
 
 @dataclass(frozen=True)
 class Path:

@@ -52,18 +52,6 @@ from securefed.errors import DataError, plain_text
 from securefed.transport.message import Message
 from securefed.versions import check_release, release
 
-__all__ = [
-    "Entry",
-    "MaskPrint",
-    "Part",
-    "Roots",
-    "Transcript",
-    "canonical",
-    "looks_random",
-    "looks_uniform",
-    "parts_of",
-]
-
 NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in Kind}
 PREFIX = 8
 """Bytes of an optional length field before a frame."""

@@ -15,7 +15,7 @@ import pytest
 from securefed.crypto import FixedPoint, KeyHolder
 from securefed.crypto.ckks import CkksMasked, CkksOpened
 from securefed.crypto.ckks.form import flood_deviation
-from securefed.crypto.ckks.layout import PRIMES
+from securefed.crypto.lattice.seal_ring import PRIMES
 from tests.audit.chance import chi_square, chi_square_range
 from tests.audit.naive.ckks import DEGREE, Chain, FloatHolder, Floats
 from tests.audit.ring import (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from securefed.crypto import Encrypted, FixedPoint, KeyHolder
 from securefed.crypto.ckks import CkksEncrypted, CkksMask, CkksMasked
-from securefed.crypto.ckks.layout import DATA_PRIMES
+from securefed.crypto.lattice.seal_ring import DATA_PRIMES
 from securefed.crypto.wire import Frame, Kind
 from tests.audit.naive import bfv
 from tests.audit.naive.ckks import DEGREE, Block, Chain, Lab

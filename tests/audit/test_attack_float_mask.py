@@ -14,7 +14,7 @@ import phe
 
 from securefed.crypto import FixedPoint, KeyHolder
 from securefed.crypto.ckks import CkksMask, CkksMasked
-from securefed.crypto.ckks.layout import DATA_PRIMES
+from securefed.crypto.lattice.seal_ring import DATA_PRIMES
 from securefed.crypto.wire import Kind
 from tests.audit.chance import chi_square, chi_square_range, most_by_luck
 from tests.audit.lowbits import closest_by_low_bits

@@ -18,7 +18,7 @@ from research.attacks.blind import honest_keys, reply, rows_of
 from securefed.crypto import FixedPoint, KeyHolder, generate, shares
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.rlwe import RlweKey
-from securefed.crypto.ckks.layout import DATA_PRIMES
+from securefed.crypto.lattice.seal_ring import DATA_PRIMES
 from securefed.crypto.randomness import SEED_BYTES
 from tests.audit.naive.paillier import float_masked
 from tests.audit.views import masked_phase, paillier_factors, paillier_public

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from bench import hess_step, peers_real, spu_step
-from bench.blind import generated
 from bench.peers_losses import Quadratic, Way, agreed, bars_to_loss, hess_weights, log_loss, shared_factors
 from bench.peers_rows import SLOW, Cost, RealRow
+from bench.whole_fit import parties_of as generated
 
 LINK = "[info] Link details: total send bytes {}, recv bytes {}, send actions {}, recv actions {}"
 

@@ -12,8 +12,9 @@ import tenseal.sealapi as seal
 from securefed.crypto import load_public_key
 from securefed.crypto.ckks import CkksEncrypted, CkksPublicKey, CkksSecretKey, generate_secret_key
 from securefed.crypto.ckks.keys import ELEMENTS, PARTS, automorphism, public_parts
-from securefed.crypto.ckks.layout import GALOIS_STRIDES, PRIMES, RING, SLOTS, seal_order
+from securefed.crypto.ckks.layout import GALOIS_STRIDES, RING, SLOTS, seal_order
 from securefed.crypto.lattice.seal_ring import (
+    PRIMES,
     _header,
     _identity,
     _load,

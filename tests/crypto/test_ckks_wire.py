@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from securefed.crypto import load_public_key
 from securefed.crypto.ckks import CkksPublicKey, CkksSecretKey
-from securefed.crypto.ckks.layout import DATA_PRIMES, PARAMETERS, RING
+from securefed.crypto.ckks.layout import PARAMETERS, RING
 from securefed.crypto.errors import (
     BadCiphertext,
     BadKey,
@@ -25,6 +25,7 @@ from securefed.crypto.errors import (
     ShapeError,
     WrongKey,
 )
+from securefed.crypto.lattice.seal_ring import DATA_PRIMES
 from securefed.crypto.wire import Frame, Kind, Scheme
 from tests.crypto.ckks_cases import ONE, Desk, numbers
 

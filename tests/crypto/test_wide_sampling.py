@@ -10,9 +10,16 @@ from math import erf, sqrt
 import numpy as np
 import pytest
 
-from securefed.crypto.ckks.layout import DATA_PRIMES, PRIMES
 from securefed.crypto.errors import RangeError
-from securefed.crypto.lattice.seal_ring import centred, expand, from_pieces, gaussian, uniform
+from securefed.crypto.lattice.seal_ring import (
+    DATA_PRIMES,
+    PRIMES,
+    centred,
+    expand,
+    from_pieces,
+    gaussian,
+    uniform,
+)
 from securefed.crypto.randomness import gaussian_integers, secret_bytes, standard_normals
 
 SOURCE = secret_bytes()

@@ -17,6 +17,7 @@ from securefed import FedSGD, GeneralisedLinear, Party, Plain
 from securefed.api.simulated import parameters
 from securefed.assembly import ASSEMBLIES
 from securefed.assembly import register as register_assembly
+from securefed.assembly.shards import write_arrays
 from securefed.audit import audit
 from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
 from securefed.crypto import register as register_scheme
@@ -30,7 +31,7 @@ from securefed.plan.calibration import calibrate
 from securefed.plan.planner import RoundsModel, estimate
 from securefed.plan.rehearsal import Scenario
 from securefed.process.checkpoints import ResumeState
-from securefed.process.model_files import read_shard, save_shard, write_arrays
+from securefed.process.model_files import read_shard, save_shard
 from securefed.process.own_data import Alignment, OwnData, agreement_of, build, make_model
 from securefed.protocols import losses
 from securefed.protocols.agreement import OBJECTIVES

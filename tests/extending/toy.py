@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.plain import PlainEncrypted, PlainPublicKey, PlainSecretKey
-from securefed.crypto.scheme import Floats
 from securefed.crypto.wire import Frame, Scheme, fingerprint
 
 NUMBER = 200

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from securefed.assembly.shards import read_arrays, write_arrays
 from securefed.errors import DataError, SettingError
 from securefed.files import check_writable
-from securefed.process.model_files import read_arrays, write_arrays
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])

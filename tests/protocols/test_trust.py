@@ -11,8 +11,8 @@ from securefed import GeneralisedLinear, Party
 from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.crypto.ckks.arrays import CkksMasked
 from securefed.crypto.ckks.keys import CkksSecretKey
-from securefed.crypto.ckks.layout import DATA_PRIMES, RING
-from securefed.crypto.lattice.seal_ring import centred
+from securefed.crypto.ckks.layout import RING
+from securefed.crypto.lattice.seal_ring import DATA_PRIMES, centred
 from securefed.protocols.agreement import TrustWarning, needed_trust
 from securefed.protocols.own_gradient.openings import check_sums
 from tests.audit.test_attack_opening_layout import COLUMNS, ROWS, agreed

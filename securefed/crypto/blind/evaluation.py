@@ -40,18 +40,6 @@ from securefed.crypto.lattice.ring import (
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, normals
 from securefed.crypto.shares import WIDTH, Floats, Share
 
-__all__ = [
-    "BATCH",
-    "PAIRS",
-    "Rerandomiser",
-    "Sums",
-    "Zeros",
-    "add_sums",
-    "multiplied",
-    "nonce_polynomials",
-    "responded",
-]
-
 PAIRS = 7
 BATCH = 4
 """Responses at a time: what they need stays in the processor's cache."""

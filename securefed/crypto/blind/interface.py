@@ -24,19 +24,6 @@ from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import WIDTH, Floats, Share
 
-__all__ = [
-    "DIGIT_BITS",
-    "NONCE_BYTES",
-    "CrossKey",
-    "CrossPublic",
-    "CrossScheme",
-    "Evaluation",
-    "Lengths",
-    "Operand",
-    "Product",
-    "rows_of",
-]
-
 NONCE_BYTES = 32
 DIGIT_BITS = 36
 """Right factors of more bits go in digits, unless a product can bear more noise."""

@@ -34,19 +34,6 @@ from securefed.crypto.lattice.ring import DEGREE, EXACT_TERMS, PRIMES
 from securefed.crypto.randomness import SEED_BYTES
 from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, Floats, size_in_bytes
 
-__all__ = [
-    "COARSE_BITS",
-    "FINE_BITS",
-    "Chunk",
-    "Layout",
-    "Panel",
-    "bodies_from_bytes",
-    "bodies_to_bytes",
-    "body_bytes",
-    "kept_limbs",
-    "layout",
-]
-
 FINE_BITS, COARSE_BITS = 70, 42
 THIRD_BITS = LIMB_BITS // 3
 

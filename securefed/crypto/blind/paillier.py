@@ -58,8 +58,6 @@ from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 from securefed.crypto.wire import HEADER, Frame, Kind
 
-__all__ = ["KEY_BITS", "PAILLIER", "Slots", "cross_lengths", "cross_scheme", "paillier_scheme"]
-
 KEY_BITS = 3072
 BLOCK_BYTES = 1 << 22
 SPARE_BITS = 40

@@ -56,16 +56,6 @@ from securefed.crypto.randomness import SEED_BYTES, ByteSource, errors, key_stre
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share, size_in_bytes
 
-__all__ = [
-    "RLWE",
-    "Secret",
-    "cross_lengths",
-    "cross_scheme",
-    "encrypted_block",
-    "public_polynomials",
-    "read_reply",
-]
-
 Secret = NDArray[np.int8]
 """s: 4096 coefficients in -1, 0, 1."""
 MOST_MESSAGE = 2.0**52

@@ -68,20 +68,6 @@ from securefed.crypto.wire import Frame, Kind, fingerprint
 if TYPE_CHECKING:
     from securefed.crypto.ckks.keys import CkksPublicKey
 
-__all__ = [
-    "CkksEncrypted",
-    "CkksMask",
-    "CkksMasked",
-    "CkksOpened",
-    "Seeded",
-    "answer_bytes",
-    "decode",
-    "encrypted_bytes",
-    "flood",
-    "masked_bytes",
-    "read_answer",
-]
-
 _DIGEST_BYTES = 16
 _HEAD = struct.Struct("<ddBB6x")
 

@@ -20,19 +20,6 @@ from securefed.crypto.errors import CapacityError, FormatError
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.randomness import ERROR_DEVIATION, MOST_DEVIATION_BITS
 
-__all__ = [
-    "MOST_REPLIES",
-    "MOST_SCALE",
-    "ArrayForm",
-    "Noise",
-    "added",
-    "flood_deviation",
-    "fresh_form",
-    "noise_bound",
-    "plain_added",
-    "product_form",
-]
-
 DATA_BITS = 76
 MULTIPLIER_BITS = 32
 LEAST_MULTIPLIER_BITS = 16

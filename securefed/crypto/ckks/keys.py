@@ -29,10 +29,8 @@ from securefed.crypto.ckks.arrays import (
 )
 from securefed.crypto.ckks.form import MOST_REPLIES, MOST_SCALE, fresh_form
 from securefed.crypto.ckks.layout import (
-    DATA_PRIMES,
     GALOIS_STRIDES,
     PARAMETERS,
-    PRIMES,
     RING,
     RowLayout,
     coefficients,
@@ -42,12 +40,10 @@ from securefed.crypto.errors import BadCiphertext, BadKey, FormatError, MaskErro
 from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.lattice import seal_ring as ring
-from securefed.crypto.lattice.seal_ring import Integers, Words
-from securefed.crypto.randomness import SEED_BYTES, errors, secret_bytes, ternary
+from securefed.crypto.lattice.seal_ring import DATA_PRIMES, PRIMES, Words
+from securefed.crypto.randomness import SEED_BYTES, Integers, errors, secret_bytes, ternary
 from securefed.crypto.scheme import PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
-
-__all__ = ["PUBLIC_BYTES", "CkksPublicKey", "CkksSecretKey", "generate_secret_key"]
 
 ELEMENTS = tuple(galois_element(stride) for stride in GALOIS_STRIDES)
 PARTS = 1 + len(DATA_PRIMES) * len(ELEMENTS)

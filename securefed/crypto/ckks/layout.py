@@ -55,28 +55,6 @@ from securefed.crypto.lattice.seal_ring import (
 )
 from securefed.crypto.wire import fingerprint
 
-__all__ = [
-    "CAPACITY_BITS",
-    "DATA_PRIMES",
-    "GALOIS_STRIDES",
-    "NAME",
-    "PARAMETERS",
-    "PRIMES",
-    "RING",
-    "SLOTS",
-    "CkksLayout",
-    "Complex",
-    "RowLayout",
-    "SumLayout",
-    "coefficients",
-    "constant",
-    "galois_element",
-    "layout_of",
-    "merge",
-    "merges_of",
-    "seal_order",
-]
-
 NAME = "ckks-8192-60-60-60"
 RING = DEGREE
 SLOTS = RING // 2

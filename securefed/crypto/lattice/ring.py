@@ -35,24 +35,6 @@ from securefed.crypto.errors import FormatError
 from securefed.crypto.randomness import ByteSource, key_stream
 from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, LIMBS, WIDTH, Floats, Share, size_in_bytes
 
-__all__ = [
-    "BATCH",
-    "DEGREE",
-    "EXACT_TERMS",
-    "HALF",
-    "PRIMES",
-    "RING",
-    "Ring",
-    "Spectra",
-    "Words",
-    "YDomain",
-    "inverse",
-    "multiply",
-    "reduce",
-    "spectrum",
-    "uniform_residues",
-]
-
 DEGREE = 4096
 HALF = DEGREE // 2
 BATCH = 16

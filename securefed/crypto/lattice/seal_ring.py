@@ -43,36 +43,6 @@ from numpy.typing import NDArray
 from securefed.crypto.errors import BadCiphertext, BadKey
 from securefed.crypto.randomness import ByteSource, Integers, gaussian_integers
 
-__all__ = [
-    "DATA_PRIMES",
-    "DEGREE",
-    "PRIMES",
-    "Engine",
-    "Integers",
-    "Words",
-    "add",
-    "apply",
-    "centred",
-    "check_residues",
-    "ciphertext",
-    "encode",
-    "encrypt",
-    "engine",
-    "expand",
-    "from_floats",
-    "from_ntt",
-    "from_pieces",
-    "galois_keys",
-    "gaussian",
-    "multiply",
-    "plaintext",
-    "public_key",
-    "read",
-    "subtract",
-    "to_ntt",
-    "uniform",
-]
-
 Words = NDArray[np.uint64]
 
 DEGREE = 8192

@@ -55,8 +55,6 @@ from securefed.crypto.wire import Frame, Kind
 if TYPE_CHECKING:
     from securefed.crypto.paillier.keys import PaillierPublicKey
 
-__all__ = ["Extent", "MultiplierScale", "PaillierEncrypted", "each_power", "multiplier_scale", "to_integers"]
-
 MOST_MAGNITUDE_BITS = 1 << 15
 
 Numbers = tuple[int, int, int, int]

@@ -41,22 +41,6 @@ from securefed.crypto.randomness import uniform_units
 from securefed.crypto.scheme import PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
-__all__ = [
-    "LEAST_BITS",
-    "Opener",
-    "PaillierPublicKey",
-    "PaillierSecretKey",
-    "challenges",
-    "check_size",
-    "cut",
-    "generate_secret_key",
-    "prove",
-    "roots_needed",
-    "strong_parameters",
-    "unit_powers",
-    "verify",
-]
-
 DOMAIN = b"securefed: n-th roots for a Paillier modulus, version 1"
 CONTEXT = b" with context"
 TRIED_MODULI_BITS = 128

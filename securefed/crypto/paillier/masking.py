@@ -24,29 +24,13 @@ import numpy as np
 from gmpy2 import mpz
 
 from securefed.crypto.errors import CapacityError, FormatError, MaskError, RangeError, ShapeError, WrongKey
-from securefed.crypto.scheme import Floats, Framed, Mask, Masked, Opened
+from securefed.crypto.fixed import Floats
+from securefed.crypto.scheme import Framed, Mask, Masked, Opened
 from securefed.crypto.wire import Frame, Kind
 
 if TYPE_CHECKING:
     from securefed.crypto.paillier.arrays import Extent
     from securefed.crypto.paillier.keys import PaillierPublicKey
-
-__all__ = [
-    "Ciphertexts",
-    "PackedLayout",
-    "PaillierMask",
-    "PaillierMasked",
-    "PaillierOpened",
-    "horner",
-    "join_integers",
-    "mask_packed",
-    "pack",
-    "pack_ciphertexts",
-    "read_disclosure",
-    "slots_for",
-    "split_integers",
-    "unpack",
-]
 
 SHORT = 64
 """A mask uniform mod n is practically never this many bits shorter than n."""

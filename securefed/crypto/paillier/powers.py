@@ -41,19 +41,6 @@ from numpy.typing import NDArray
 from securefed.crypto.paillier.primes import invert_all
 from securefed.crypto.shares import LIMBS, WIDTH, Share, carry, from_integer, shift_right
 
-__all__ = [
-    "Cut",
-    "DigitColumn",
-    "ExponentColumn",
-    "Plan",
-    "choose_cut",
-    "choose_plan",
-    "column_powers",
-    "digit_powers",
-    "digits_of",
-    "powers",
-]
-
 Integers = NDArray[np.int64]
 Tables = list[list[tuple[mpz, mpz]]]
 

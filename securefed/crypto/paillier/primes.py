@@ -25,17 +25,6 @@ from gmpy2 import mpz
 from securefed.crypto.errors import BadKey
 from securefed.crypto.randomness import ByteSource, below_from, bits_from
 
-__all__ = [
-    "FactoredPrime",
-    "OwnerResidues",
-    "PrimePair",
-    "check_primes",
-    "invert_all",
-    "is_prime",
-    "small_factor",
-    "small_primes_below",
-]
-
 ROUNDS = 40
 """GMP's count: a Baillie-PSW test, then Miller-Rabin rounds above 24."""
 MOST_COFACTOR_BITS = 24

@@ -35,8 +35,6 @@ from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 from securefed.protocols.blind.cross import At, CrossTools, operand_of
 from securefed.transport import Link
 
-__all__ = ["Correlations", "Count", "FixedMatrix", "prepare_all", "prepared_products", "trip_sizes"]
-
 GROUP_COLUMNS = 4096
 """Triples are made together as long as their right factor has no more columns."""
 AHEAD = 4

@@ -32,8 +32,6 @@ from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import Share
 from securefed.transport import Link
 
-__all__ = ["At", "CrossTools", "Encryptor", "Multiplier", "operand_of"]
-
 WINDOW = 4
 """Blocks that are encrypted, sent and multiplied together."""
 AHEAD = 2

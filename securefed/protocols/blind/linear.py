@@ -51,8 +51,6 @@ from securefed.protocols.schedules import Automatic, Batches
 from securefed.protocols.steps import OwnSteps
 from securefed.transport import Link
 
-__all__ = ["BlindParty", "Turn", "folds_and_systems", "round_products", "system_of", "turns"]
-
 Array = NDArray[np.float64]
 RELEASE_STEP = 1
 TURN_STEP = 1 << 15

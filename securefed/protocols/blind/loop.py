@@ -31,8 +31,6 @@ from securefed.protocols.blind.scoring import (
 from securefed.protocols.loop import PartyContext, PartyLoop, State, checkpoint_array, part_of
 from securefed.transport import Link
 
-__all__ = ["PREPARE_STEP", "BlindLoop"]
-
 Array = NDArray[np.float64]
 PREPARE_STEP = 1 << 16
 """Step of the messages that prepare products: beyond those of the pass."""

@@ -12,8 +12,6 @@ from math import ceil, log2, sqrt
 from securefed.crypto.shares import WIDTH
 from securefed.errors import SettingError
 
-__all__ = ["check_wraps", "feature_bits", "wrap_bound"]
-
 MATRIX_BITS = 35
 """Fraction bits of shared matrices."""
 VALUE_BITS = 35

@@ -55,8 +55,6 @@ from securefed.protocols.channel import note_agreement
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, Program
 
-__all__ = ["ModelPart", "ScorePlan", "blind_program", "introduce", "score_rows", "score_secret", "seal"]
-
 Array = NDArray[np.float64]
 CHUNK = 1024
 """Rows that are scored together."""

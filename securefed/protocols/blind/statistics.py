@@ -38,8 +38,6 @@ from securefed.protocols.blind.cross import At, CrossTools
 from securefed.protocols.blind.precision import MATRIX_BITS, PRODUCT_BITS, feature_bits
 from securefed.transport import Link
 
-__all__ = ["Parties", "PassColumns", "PassPlan", "Statistics", "pass_products", "run_pass"]
-
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 LEFT_BITS = 51

@@ -59,8 +59,6 @@ from securefed.protocols.blind.transfer_round import (
 from securefed.protocols.loop import PartyContext
 from securefed.transport import Link
 
-__all__ = ["BlindTransferParty", "transfer_pass", "transfer_wrap_bound"]
-
 Array = NDArray[np.float64]
 SCORE_TRIP = 1 << 16
 """Step of the differences for scores: beyond those of a round."""

@@ -47,8 +47,6 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
 
-__all__ = ["OwnMaps", "TransferPlan", "TransferRows", "with_ones", "with_waves"]
-
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 CHUNK = 6

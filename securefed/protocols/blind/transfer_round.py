@@ -40,8 +40,6 @@ from securefed.protocols.blind.correlations import (
 from securefed.protocols.blind.precision import MATRIX_BITS, SHARE_BITS
 from securefed.protocols.blind.transfer_algebra import TransferPlan
 
-__all__ = ["Maps", "TransferRound", "b_fraction", "count_products", "fixed_matrices"]
-
 OWN_OF_A, OWN_OF_B = ("bases", "pushes", "weights"), ("G", "base", "chunk")
 """Kinds of matrices that one party knows; a name starts with the kind."""
 OWN_BITS = 36

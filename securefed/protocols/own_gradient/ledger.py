@@ -21,8 +21,6 @@ from typing import Any
 
 from securefed.errors import SecurefedError
 
-__all__ = ["NEAR", "Ledger", "LedgerEntry", "LedgerRefusal", "LedgerWarning"]
-
 NEAR = 0.5
 
 

@@ -43,17 +43,15 @@ from numpy.typing import NDArray
 
 from securefed.crypto import Encrypted, FixedPoint, KeyHolder
 from securefed.crypto.errors import ShapeError
-from securefed.crypto.fixed import PRIVATE_BITS, Multipliers, Scaled, as_multipliers
+from securefed.crypto.fixed import PRIVATE_BITS, Floats, Multipliers, Scaled, as_multipliers
 from securefed.crypto.keyholder import OpeningMemory
 from securefed.crypto.randomness import discrete_gaussian
-from securefed.crypto.scheme import Floats, Mask, Masked, Opened
+from securefed.crypto.scheme import Mask, Masked, Opened
 from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member, get_objective
 from securefed.protocols.channel import Channel, Keyring
 from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry, LedgerWarning
 from securefed.protocols.schedules import Batches
 from securefed.transport import Link
-
-__all__ = ["LabelPrivacy", "ask", "ask_sums", "label_privacy", "ledger_after", "refusal", "serve", "take"]
 
 ALL_LABELS = "labels over all rounds"
 PUBLIC_SCALE = FixedPoint(1.0, PRIVATE_BITS)

@@ -29,7 +29,7 @@ from typing import Any
 
 from securefed.crypto import FixedPoint, KeyHolder, Mapper
 from securefed.crypto.errors import FormatError, ShapeError
-from securefed.crypto.scheme import Floats
+from securefed.crypto.fixed import Floats
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.channel import LENGTH, Channel, Keyring, distribute_keys, note_agreement
@@ -37,8 +37,6 @@ from securefed.protocols.own_gradient.openings import check_room
 from securefed.protocols.own_gradient.sides import LinearScorer, Scorer, TransferScorer
 from securefed.protocols.scoring.blur import ScoreGuard, on_grid
 from securefed.transport import Link, Program
-
-__all__ = ["Scores", "score_program", "serve_scores"]
 
 
 def score_program(

@@ -47,8 +47,6 @@ from securefed.errors import DataError
 from securefed.models import HiddenLayer, LocalModel
 from securefed.protocols.losses import Loss
 
-__all__ = ["LinearScorer", "LinearSide", "Scorer", "Side", "TransferScorer", "TransferSide"]
-
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 

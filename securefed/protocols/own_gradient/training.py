@@ -61,8 +61,6 @@ from securefed.protocols.schedules import proximal_pull
 from securefed.protocols.steps import Optimiser, OwnSteps
 from securefed.transport import Link
 
-__all__ = ["DataParty", "Exchange", "KeyHolderParty", "PeerSum"]
-
 
 @dataclass(frozen=True)
 class PeerSum:

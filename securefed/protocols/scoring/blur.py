@@ -29,12 +29,10 @@ from typing import Any
 import numpy as np
 
 from securefed.checks import check_integer
-from securefed.crypto.scheme import Floats
+from securefed.crypto.fixed import Floats
 from securefed.data.columns import column_bits
 from securefed.errors import SettingError
 from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, ScoreStore
-
-__all__ = ["KEY_BYTES", "MOST_PRECISION", "PRECISION", "ScoreGuard", "blur", "on_grid", "row_contents"]
 
 PRECISION = 10
 """Bits after the point that a score shows: 2**-10, three digits."""

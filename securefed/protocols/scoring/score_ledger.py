@@ -49,8 +49,6 @@ from securefed.checks import check_choice
 from securefed.errors import DataError
 from securefed.protocols.own_gradient.ledger import LedgerRefusal, LedgerWarning
 
-__all__ = ["ScoreLedger", "ScoreRefusal", "ScoreStore", "ScoreWarning", "allowed_scorings", "score_bits"]
-
 MODES = ("refuse", "warn", "off")
 MARGIN = 2.0
 RANGE_BITS = 6

@@ -53,8 +53,6 @@ from securefed.transport.network import codec
 from securefed.transport.network.codec import ABSENT, FINISHED, GREETING, LEFT, RUNNING, Envelope, Hello
 from securefed.transport.network.host import Host, Limits
 
-__all__ = ["Attempt", "Inbox", "Other", "Parcel", "Register"]
-
 
 class Parcel:
     """An arriving message."""

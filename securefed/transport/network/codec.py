@@ -20,31 +20,6 @@ from securefed.transport.message import Malformed, Message, OtherRelease, Path
 from securefed.transport.network import wire_pb2
 from securefed.transport.network.host import HELLO_BYTES, MOST_REFUSAL
 
-__all__ = [
-    "ABSENT",
-    "FINISHED",
-    "GREETING",
-    "LEFT",
-    "PROTOCOL",
-    "RUNNING",
-    "SESSION_BYTES",
-    "Envelope",
-    "Hello",
-    "attempt_name",
-    "decode_chunk",
-    "decode_hello",
-    "decode_letter",
-    "decode_receipt",
-    "differences",
-    "encode_data",
-    "encode_envelope",
-    "encode_hello",
-    "encode_letter",
-    "encode_receipt",
-    "from_json",
-    "to_json",
-]
-
 PROTOCOL = 3
 SESSION_BYTES = 16
 DIGEST_BYTES = 32

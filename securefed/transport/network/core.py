@@ -39,20 +39,7 @@ with _environment(
     GRPC_SSL_CIPHER_SUITES="ECDHE-PSK-AES128-CBC-SHA",
     GRPC_VERBOSITY=os.environ.get("GRPC_VERBOSITY", "NONE"),
 ):
-    import grpc
-
-__all__ = [
-    "DELIVER",
-    "ERROR_KEY",
-    "GREET",
-    "POST",
-    "SERVICE",
-    "TUNNEL",
-    "channel_options",
-    "grpc",
-    "server_options",
-    "translate",
-]
+    import grpc as grpc
 
 SERVICE = "securefed.v1.Party"
 GREET = f"/{SERVICE}/Greet"

@@ -43,8 +43,6 @@ from securefed.transport.network.run import Driver, NetworkRun, Waiting
 from securefed.transport.network.tls_proxy import TlsProxy
 from securefed.transport.network.tunnel import MOST_TUNNELS, TunnelPort, TunnelSource
 
-__all__ = ["Endpoint"]
-
 LOG = logging.getLogger("securefed.transport")
 GRACE = 0.5
 CLOSING = 5.0

@@ -20,8 +20,6 @@ from securefed.checks import check_integer, check_number
 from securefed.errors import SettingError
 from securefed.transport.message import TransportError
 
-__all__ = ["Host", "Limits", "Timeouts"]
-
 
 class Host:
     """This machine."""

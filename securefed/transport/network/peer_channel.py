@@ -31,8 +31,6 @@ from securefed.transport.network.core import DELIVER, GREET, POST, channel_optio
 from securefed.transport.network.host import Host, Limits, Timeouts
 from securefed.transport.network.tunnel import TunnelPort
 
-__all__ = ["Connect", "Line", "Sender", "connector"]
-
 SMALL = 1 << 16
 """Bytes of a message that is sent in one piece. A line that takes a beat for it is slow."""
 OVERDUE = 1.0

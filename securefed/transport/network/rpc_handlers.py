@@ -38,8 +38,6 @@ from securefed.transport.network.host import Host, Timeouts
 from securefed.transport.network.tls_proxy import TlsProxy
 from securefed.transport.network.tunnel import MOST_TUNNELS, TunnelPort
 
-__all__ = ["Reception"]
-
 DELIVERIES = 2
 """Open calls with a message of one peer: one, and a retry of it."""
 

@@ -47,8 +47,6 @@ from securefed.transport.network.codec import FINISHED
 from securefed.transport.network.host import Host, Limits, Timeouts
 from securefed.transport.network.peer_channel import Line, Sender
 
-__all__ = ["Driver", "MeasuredNetwork", "NetworkLink", "NetworkRun", "Waiting"]
-
 T = TypeVar("T")
 
 REFUSED = (FormatError, ShapeError, BadKey, BadCiphertext, WrongKey, MaskError)

@@ -37,8 +37,6 @@ from ipaddress import ip_network
 from securefed.transport.message import AddressError
 from securefed.transport.network.host import Host
 
-__all__ = ["TlsProxy"]
-
 BUFFER_BYTES = 1 << 20
 LINES_A_MINUTE = 60
 TICK = 0.2

@@ -26,8 +26,6 @@ from securefed.errors import plain_text
 from securefed.transport.network.core import TUNNEL, grpc
 from securefed.transport.network.host import MOST_REFUSAL, Host, Timeouts
 
-__all__ = ["MOST_TUNNELS", "TunnelPort", "TunnelSource"]
-
 FRAME_BYTES = 1 << 16
 MOST_TUNNELS = 6
 """Tunnels with one peer: two in use, two that are being replaced, a spare and the next one."""

@@ -52,5 +52,3 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECEIPT']._serialized_start=794
   _globals['_RECEIPT']._serialized_end=836
 # @@protoc_insertion_point(module_scope)
-
-__all__ = ["Chunk", "Envelope", "Hello", "Letter", "Receipt", "State"]

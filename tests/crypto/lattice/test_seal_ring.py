@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from securefed.crypto.ckks.layout import DATA_PRIMES, PRIMES, RING
+from securefed.crypto.ckks.layout import RING
 from securefed.crypto.errors import BadCiphertext
 from securefed.crypto.lattice import seal_ring
 from securefed.crypto.lattice.seal_ring import (
+    DATA_PRIMES,
+    PRIMES,
     add,
     check_residues,
     ciphertext,

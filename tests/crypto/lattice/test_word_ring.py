@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securefed.crypto.ckks.layout import DATA_PRIMES, PRIMES
 from securefed.crypto.lattice.seal_ring import (
+    DATA_PRIMES,
+    PRIMES,
     Words,
     add,
     centred,
