@@ -35,9 +35,6 @@ def generate() -> dict[str, str]:
             raise OSError(f"protoc could not compile {SCHEMA}")
         written = sorted(Path(folder).rglob("wire_pb2.*"))
         texts = {path.name: path.read_text() for path in written}
-    names = ["Chunk", "Envelope", "Hello", "Letter", "Receipt", "State"]
-    declaration = f"\n__all__ = {names!r}\n".replace("'", '"')
-    texts["wire_pb2.py"] += declaration
     return {name: HEADER + text for name, text in texts.items()}
 
 
