@@ -78,17 +78,21 @@ class Checkpoint:
         return f"<checkpoint of {len(self.arrays)} arrays>"
 
 
-def kept_rounds(rounds: Iterable[int], *, lockstep: bool = True) -> set[int]:
+def kept_rounds(rounds: Iterable[int], *, lockstep: bool = True, questions: Iterable[int] = ()) -> set[int]:
     """Return which of these rounds stay on disk.
 
     Without lockstep: the last KEPT_APART ones, and for every power of two the last KEPT multiples of it. Two
     parties that are d rounds apart then have a round in common that is at most 2 d before the earlier one:
     the last multiple of the power of two from d on.
+
+    `questions`: rounds that are followed by an evaluation. All parties store one before anybody answers, so
+    the last two stay: nobody goes back behind scores that were told.
     """
     numbers = sorted(rounds)
     if lockstep or not numbers:
         return set(numbers[-KEPT:])
-    kept, step = set(numbers[-KEPT_APART:]), 1
+    asked = sorted(set(questions) & set(numbers))[-2:]
+    kept, step = {*numbers[-KEPT_APART:], *asked}, 1
     while step <= numbers[-1]:
         kept.update([each for each in numbers if each % step == 0][-KEPT:])
         step *= 2
@@ -123,13 +127,14 @@ class CheckpointStore:
     def read_alignment(self) -> Checkpoint:
         return self._read(ALIGNMENT, -1)
 
-    def write(self, round_: int, checkpoint: Checkpoint) -> None:
+    def write(self, round_: int, checkpoint: Checkpoint, questions: Iterable[int] = ()) -> None:
         """After `round_` rounds. Older ones go once the new one is on disk; so do later ones, which a run
-        that went back will write again.
+        that went back will write again. `questions`: see `kept_rounds`.
         """
         self._write(f"round-{round_}.sfc", round_, checkpoint)
         there = self.rounds()
-        keep = kept_rounds((number for number in there if number <= round_), lockstep=self._lockstep)
+        earlier = (number for number in there if number <= round_)
+        keep = kept_rounds(earlier, lockstep=self._lockstep, questions=questions)
         for number in there:
             if number not in keep:
                 (self._folder / f"round-{number}.sfc").unlink(missing_ok=True)

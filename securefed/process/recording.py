@@ -305,6 +305,7 @@ class RunRecorder:
                     "path": [self.path.computation, self.path.communication],
                 },
             ),
+            (number for number in range(1, rounds + 1) if self.agreement.evaluates_after(number - 1)),
         )
 
     @property

@@ -71,6 +71,21 @@ def test_parties_that_are_apart_have_a_round_in_common(tmp_path: Path) -> None:
     assert set(store_.rounds()) == history[38] - {0}
 
 
+@pytest.mark.parametrize("each", [13, 20, 27])
+def test_nobody_goes_back_behind_an_evaluation_that_all_have_stored(each: int) -> None:
+    """A party is killed some rounds after it; the label party and the helper go on until the next one."""
+    questions = range(each, 6 * each, each)
+    stores, kept = [set[int]()], {0}
+    for number in range(1, 6 * each):
+        stores.append(kept)
+        kept = kept_rounds({*kept, number}, lockstep=False, questions=questions)
+    stores.append(kept)
+    for question in questions[:-1]:
+        for lag in range(each):
+            common = stores[question + lag + 1] & stores[question + each + 1]
+            assert max(common) >= question
+
+
 def test_a_new_alignment_is_a_new_beginning(tmp_path: Path) -> None:
     kept = store(tmp_path)
     kept.write(4, some(1))
