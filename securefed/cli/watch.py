@@ -14,16 +14,16 @@ import hmac
 import io
 import json
 import secrets
+import selectors
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from html import escape
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from securefed.cli.foreground import waiting_note
@@ -47,7 +47,10 @@ HEADERS = {
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MOST_REQUEST = 4096
 REQUEST_SECONDS = 2.0
-"""For all of a request, so that a slow caller does not keep others out."""
+"""For all of a request, and for all of an answer."""
+MOST_CALLERS = 64
+"""At a time. One more ends the oldest."""
+TICK = 0.1
 STATES = ("starting", "waiting", "aligning", "training", "finished", "failed")
 READY = ("aligning", "training", "finished")
 AFTER = {
@@ -295,17 +298,17 @@ class Handler(BaseHTTPRequestHandler):
 
     server_version, sys_version = "securefed", ""
 
-    def __init__(self, answer: Callable[[str], Answer | None], *arguments: Any) -> None:
-        self._answer = answer
+    def __init__(self, answer: Callable[[str], Answer | None], head: bytes | None, *arguments: Any) -> None:
+        """`head`: the request up to its blank line; None if it is too large or too slow."""
+        self._answer, self._head = answer, head
         super().__init__(*arguments)
 
     def handle(self) -> None:
         self.requestline, self.request_version, self.command = "", "HTTP/1.0", ""
-        head = _request_head(self.connection)
-        if head is None:
+        if self._head is None:
             self.send_error(431)
             return
-        self.rfile = io.BytesIO(head)
+        self.rfile = io.BytesIO(self._head)
         super().handle()
 
     def do_GET(self) -> None:
@@ -333,51 +336,97 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: addresses with a secret name in them are not for logs."""
 
 
-def _request_head(connection: socket.socket) -> bytes | None:
-    """Return a request up to its blank line; None if it is too large or too slow."""
-    head, deadline = b"", time.monotonic() + REQUEST_SECONDS
-    while b"\r\n\r\n" not in head:
-        left = deadline - time.monotonic()
-        if left <= 0 or len(head) > MOST_REQUEST:
-            return None
-        connection.settimeout(left)
+@dataclass(eq=False)
+class Caller:
+    """A connection, and what came of its request."""
+
+    connection: socket.socket
+    address: Any
+    until: float
+    head: bytes = b""
+
+
+class Callers:
+    """All callers of a port, in one thread. A request is read as it arrives, so that slow callers keep nobody
+    out.
+    """
+
+    def __init__(self, listener: socket.socket, answer: Callable[[str], Answer | None]) -> None:
+        self._listener, self._answer = listener, answer
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._waiting: list[Caller] = []
+        """The oldest first."""
+
+    def serve(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            for key, _ in self._selector.select(TICK):
+                if key.data is None:
+                    self._accept()
+                elif key.data in self._waiting:  # it may have gone a moment ago
+                    self._read(key.data)
+            now = time.monotonic()
+            for caller in [each for each in self._waiting if each.until <= now]:
+                self._finish(caller, None)
+        for caller in list(self._waiting):
+            self._leave(caller)
+        self._selector.close()
+
+    def _accept(self) -> None:
         try:
-            piece = connection.recv(MOST_REQUEST)
-        except TimeoutError:
-            return None
-        if not piece:
-            return head
-        head += piece
-    connection.settimeout(REQUEST_SECONDS)
-    return head if len(head) <= MOST_REQUEST else None
+            connection, address = self._listener.accept()
+        except OSError:  # the caller is gone already
+            return
+        if len(self._waiting) >= MOST_CALLERS:
+            self._leave(self._waiting[0])
+        connection.setblocking(False)
+        caller = Caller(connection, address, time.monotonic() + REQUEST_SECONDS)
+        self._waiting.append(caller)
+        self._selector.register(connection, selectors.EVENT_READ, caller)
+
+    def _read(self, caller: Caller) -> None:
+        try:
+            piece = caller.connection.recv(MOST_REQUEST)
+        except OSError:
+            self._leave(caller)
+            return
+        caller.head += piece
+        if len(caller.head) > MOST_REQUEST:
+            self._finish(caller, None)
+        elif not piece or b"\r\n\r\n" in caller.head:
+            self._finish(caller, caller.head)
+
+    def _finish(self, caller: Caller, head: bytes | None) -> None:
+        caller.connection.settimeout(REQUEST_SECONDS)
+        with suppress(Exception):  # neither a caller that breaks off nor an answer that fails ends the thread
+            Handler(self._answer, head, caller.connection, caller.address, None)
+        self._leave(caller)
+
+    def _leave(self, caller: Caller) -> None:
+        self._waiting.remove(caller)
+        self._selector.unregister(caller.connection)
+        with suppress(OSError):
+            caller.connection.shutdown(socket.SHUT_WR)
+        caller.connection.close()
 
 
 @contextmanager
-def serve(
-    answer: Callable[[str], Answer | None], host: str = "127.0.0.1", port: int = 0, *, browsers: bool = False
-) -> Iterator[str]:
+def serve(answer: Callable[[str], Answer | None], host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """Serve `answer` in a daemon thread until the block ends; yield the address."""
-    # Browsers open connections before they need them; everybody else waits for one thread.
-    kind = ThreadingHTTPServer if browsers else HTTPServer
-
-    class Server(kind):  # type: ignore[misc,valid-type]
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        daemon_threads = True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """Say nothing of a caller who breaks off."""
-
     try:
-        server = Server((host, port), partial(Handler, answer))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
     except OSError as error:
         raise SettingError(f"metrics: {host}:{port} cannot be used: {error.strerror or error}") from None
-    with server:
-        thread = threading.Thread(target=server.serve_forever, name="securefed-http", daemon=True)
+    with listener:
+        listener.setblocking(False)
+        stop, callers = threading.Event(), Callers(listener, answer)
+        thread = threading.Thread(target=callers.serve, args=(stop,), name="securefed-http", daemon=True)
         thread.start()
         try:
-            yield f"http://{f'[{host}]' if ':' in host else host}:{server.server_address[1]}"
+            yield f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         finally:
-            server.shutdown()
+            stop.set()
             thread.join()
 
 
@@ -391,7 +440,7 @@ def serve_page(page: Callable[[], str]) -> Iterator[str]:
             return None
         return Answer(200, "text/html; charset=utf-8", page())
 
-    with serve(answer, browsers=True) as address:
+    with serve(answer) as address:
         yield f"{address}/{name}/"
 
 

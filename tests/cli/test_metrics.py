@@ -202,6 +202,20 @@ def test_other_methods_paths_names_and_large_or_slow_requests_are_refused(
             caller.close()
 
 
+def test_callers_who_say_nothing_or_little_keep_nobody_out() -> None:
+    """A health check that waits restarts the party. One caller after the other took 2 s each."""
+    with serve_metrics(busy_monitor(), "127.0.0.1:0") as address:
+        port = urlsplit(address).port or 0
+        callers = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+        for caller in callers[::2]:
+            caller.sendall(b"GET /hea")
+        began = time.monotonic()
+        assert ask(address, "/health")[0] == 200
+        assert time.monotonic() - began < watch.REQUEST_SECONDS
+        for caller in callers:
+            caller.close()
+
+
 def test_a_port_alone_is_on_the_loopback_address_and_one_that_is_taken_is_a_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
