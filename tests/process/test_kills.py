@@ -268,3 +268,17 @@ def test_a_kill_before_a_later_question_is_stored_books_nothing_twice(
     made.revive()
     assert made.deaths(killed) == 1
     assert [len(booked(made, name)) for name in list(columns)[:-1]] == [3] * (len(columns) - 1)
+
+
+@pytest.mark.slow
+def test_a_kill_soon_after_a_fold_was_scored_asks_nothing_anew(fleet: Make) -> None:
+    """The label party and the helper go on without the clinic, further than checkpoints are kept one by one,
+    up to the next evaluation.
+    """
+    made = fleet({"shop": 2, "clinic": 2, "bank": 2}, scheme="ckks", reveal="nothing", rounds=30, l2=0.01)
+    made.mortal("clinic", ("securefed.process.recording:RunRecorder.on_round", 21))
+    made.start_all("party", "--resume")
+    made.revive()
+    assert made.deaths("clinic") == 1
+    check(made)
+    assert [len(booked(made, name)) for name in ("shop", "clinic")] == [5, 5]
