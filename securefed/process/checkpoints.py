@@ -91,8 +91,8 @@ def kept_rounds(rounds: Iterable[int], *, lockstep: bool = True, questions: Iter
     numbers = sorted(rounds)
     if lockstep or not numbers:
         return set(numbers[-KEPT:])
-    asked = sorted(set(questions) & set(numbers))[-2:]
-    kept, step = {*numbers[-KEPT_APART:], *asked}, 1
+    evaluated = sorted(set(questions) & set(numbers))[-2:]
+    kept, step = {*numbers[-KEPT_APART:], *evaluated}, 1
     while step <= numbers[-1]:
         kept.update([each for each in numbers if each % step == 0][-KEPT:])
         step *= 2

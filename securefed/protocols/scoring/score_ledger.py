@@ -289,8 +289,8 @@ class ScoreLedger:
     def _after(self, person: bytes, name: bytes, bits: int) -> tuple[int, int]:
         """Return the scorings and bits of a person after a new question."""
         scorings, before = self._told.get(person, (0, 0))
-        asked_here = any(person in self._answered[each] for each in self._placed.get(name[PLACE], ()))
-        same = person in self._scored.get(name[SCORING], ()) and not asked_here
+        repeated = any(person in self._answered[each] for each in self._placed.get(name[PLACE], ()))
+        same = person in self._scored.get(name[SCORING], ()) and not repeated
         return scorings + (not same), before + bits
 
     def _name(self, question: bytes, scoring: bytes, place: bytes) -> bytes:
