@@ -27,8 +27,7 @@ from bench.scenes import Keys
 from bench.score_attacks import score_attacks
 from bench.transfer_attacks import transfer_scores
 from research.attacks.scores import Score
-from securefed.errors import SettingError
-from securefed.extras import require
+from securefed.errors import SettingError, require
 
 NOISE_QUICK, NOISE_FULL = (200, 1000), (200, 1000, 4000)
 """Rows of the runs with noise on what is opened."""

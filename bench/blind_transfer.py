@@ -29,7 +29,7 @@ from securefed.assembly.base import TrainingRows
 from securefed.crypto import shares
 from securefed.crypto.shares import Share
 from securefed.protocols.agreement import Member
-from securefed.protocols.blind.precision import VALUE_BITS
+from securefed.protocols.blind.statistics import VALUE_BITS
 from securefed.protocols.blind.transfer import BlindTransferParty
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
 from securefed.protocols.loop import EvaluationRows, PartyContext

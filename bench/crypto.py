@@ -26,8 +26,7 @@ from bench.timing import Task, take_turns
 from securefed.crypto import KeyHolder, generate, load_public_key
 from securefed.crypto.paillier import PaillierSecretKey, generate_secret_key
 from securefed.crypto.paillier.keys import prove
-from securefed.errors import SettingError
-from securefed.extras import require
+from securefed.errors import SettingError, require
 
 Floats = NDArray[np.float64]
 

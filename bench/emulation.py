@@ -21,7 +21,7 @@ from securefed.assembly.base import HELPER
 from securefed.crypto import cross_scheme, shares
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindParty
-from securefed.protocols.blind.precision import VALUE_BITS
+from securefed.protocols.blind.statistics import VALUE_BITS
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, Automatic, FedBCD, FedSGD

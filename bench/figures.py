@@ -43,10 +43,9 @@ from bench.figures_runs import (
 from bench.plots import save
 from bench.runs import Record, Spec, Store, make_all, notes_on
 from bench.tasks import build, data_name
-from securefed.checks import check_integer
+from securefed.declare import check_integer
 from securefed.engine.processes import cores
-from securefed.errors import SettingError
-from securefed.extras import require
+from securefed.errors import SettingError, require
 
 CREDIT = "Credit-FTL, Default-Credit"
 OVERLAP_AUC = "AUC on the shared people (training AUC)"

@@ -30,7 +30,7 @@ from research.attacks.transcripts import matching_data_sets, without_rerandomisa
 from research.attacks.views import plain_values
 from securefed.crypto import shares
 from securefed.crypto.shares import size_in_bytes
-from securefed.protocols.blind.precision import PRODUCT_BITS
+from securefed.protocols.blind.statistics import PRODUCT_BITS
 from securefed.protocols.losses import get_loss
 
 Array = NDArray[np.float64]

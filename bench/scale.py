@@ -25,7 +25,7 @@ from bench.bars import Bar, show_bars
 from bench.plots import COLOURS, MARKERS, canvas
 from bench.scale_case import Case, Row, measured
 from securefed.engine.processes import cores
-from securefed.extras import require
+from securefed.errors import require
 
 GROWTH = 1.05
 """The largest exponent with rows that is promised."""

@@ -30,10 +30,9 @@ from bench.paper import TABLE1, table1_rounds
 from bench.runs import Order, Record, Spec, Store, make_all, notes_on
 from bench.table2_rows import Bar
 from bench.tasks import DEFAULTS, build, data_name
-from securefed.checks import check_integer, check_number
+from securefed.declare import check_integer, check_number
 from securefed.engine.processes import cores
-from securefed.errors import SettingError
-from securefed.extras import require
+from securefed.errors import SettingError, require
 
 CASES: dict[str, tuple[tuple[Order, int], ...]] = {
     "mimic": (

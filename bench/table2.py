@@ -26,11 +26,10 @@ from bench.table2_bars import bars_of, blind_bars, boosting_auc
 from bench.table2_rows import Bar, Best, Cells, Row, best_steps
 from bench.table2_text import markdown, notes
 from bench.tasks import DEFAULTS, build
-from securefed.checks import check_integer
 from securefed.crypto.paillier.keys import LEAST_BITS, MOST_BITS
+from securefed.declare import check_integer
 from securefed.engine.processes import cores
-from securefed.errors import SettingError
-from securefed.extras import require
+from securefed.errors import SettingError, require
 from securefed.transport import Network, get_network
 
 TASKS = {"overlap": "credit-overlap", "held-out": "credit-held-out", "linear": "credit-linear"}

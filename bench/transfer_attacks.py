@@ -40,7 +40,7 @@ from securefed.assembly.base import TrainingRows
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.shares import size_in_bytes
 from securefed.protocols.agreement import Member
-from securefed.protocols.blind.precision import PRODUCT_BITS
+from securefed.protocols.blind.statistics import PRODUCT_BITS
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD

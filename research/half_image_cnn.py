@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from securefed.checks import check_integer
-from securefed.extras import require
+from securefed.declare import check_integer
+from securefed.errors import require
 from securefed.models.torch import TorchModel
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from securefed.checks import check_integer, check_number
+from securefed.declare import check_integer, check_number
 from securefed.errors import DataError, SettingError
 from securefed.protocols.losses import get_loss
 

@@ -5,7 +5,7 @@
     |-- DataError       somebody's data cannot be used as it is      (also a ValueError)
     |   `-- NotFitted   securefed.api.predictor: no model yet        (also scikit-learn's NotFittedError)
     |-- MissingExtra    an optional dependency is not installed      (also an ImportError)
-    `-- CryptoError     securefed.crypto.errors: keys, ciphertexts, masks, openings
+    `-- CryptoError     keys, ciphertexts, masks, openings
 
 Every message is one line that names what was given and what is allowed; data with several faults has one
 line for each.
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
 
 MOST_SHOWN = 20
 MOST_CHARACTERS = 300
@@ -79,3 +81,68 @@ class Problems:
 
 class MissingExtra(SecurefedError, ImportError):
     """An optional dependency is needed and missing; the message says what to install."""
+
+
+def require(module: str, *, extra: str) -> ModuleType:
+    """The module of that name, from a package that securefed[extra] installs."""
+    package = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != package:
+            raise
+        raise MissingExtra(
+            f"{package} is not installed and is needed here: pip install 'securefed[{extra}]'", name=package
+        ) from None
+
+
+class CryptoError(SecurefedError):
+    """The root of the crypto layer's errors.
+
+    Messages contain no key, no mask and no data of another party. A range error states how large the
+    caller's own value was.
+    """
+
+
+class RangeError(CryptoError, ValueError):
+    """A value is NaN, infinite or outside the declared range."""
+
+
+class ShapeError(CryptoError, ValueError):
+    """Arrays whose shapes do not fit the operation, or that are empty."""
+
+
+class CapacityError(CryptoError):
+    """The result would not fit the plaintext space; nothing was computed."""
+
+
+class FormatError(CryptoError, ValueError):
+    """Bytes with a wrong magic, version, kind, length or checksum."""
+
+
+class BadKey(CryptoError, ValueError):
+    """A key that is malformed, below the least size, or of a weak form."""
+
+
+class BadCiphertext(CryptoError, ValueError):
+    """A ciphertext that is out of range or not a unit: no honest party sends one."""
+
+
+class WrongKey(CryptoError):
+    """A ciphertext, reply or mask that belongs to another key or parameter set."""
+
+
+class MaskError(CryptoError):
+    """A mask that was used already, or an answer to another question."""
+
+
+class OpeningRefused(CryptoError):
+    """The key-holder refuses to open a block."""
+
+
+class KeyFileError(CryptoError):
+    """A key file cannot be written or read, was damaged, or is not safe."""
+
+
+class WrongPassphrase(KeyFileError):
+    """The file is undamaged, but the passphrase is wrong."""

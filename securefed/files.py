@@ -2,6 +2,28 @@
 
 A run may be killed, or meet a full disk, at any moment. The old file or the new one is then on disk, never
 half of one.
+
+A run's directory at one party: what it keeps, and nothing of anybody else's.
+
+    result.json               settings, result, bytes, what this party saw
+    timing.json               computation and communication, round by round and by activity
+    report.html               both, with plots, for people
+    transcript-<party>.jsonl  everything this party sent, received and opened (securefed.transport.transcript)
+    signatures-<party>.json   the party's signature of that, and countersignatures (securefed.audit.verify)
+    alignment-<party>.jsonl   the same for the set intersection before the training
+    prediction-<party>.jsonl  the same for the last prediction; prediction-signatures-<party>.json signs it
+    shard-<party>.npz         this party's part of the model
+    preparation-<party>.npz   how its columns were encoded and scaled
+    openings-<party>.log      what this party's key has opened in this run (securefed.crypto.memory)
+    checkpoints/              to go on after an interruption; encrypted
+    .lock-<party>             held by the one process that works on this party's files
+
+A directory may hold several parties' files where they share a machine, as in a demonstration.
+
+Versions of what a run depends on: for `securefed --version`, for reports, and in the files of a run.
+
+Checkpoints, transcripts and model shards name the release that wrote them and the number of their format.
+A file of another format is refused. Checkpoints and transcripts of another minor release are refused too.
 """
 
 from __future__ import annotations
@@ -10,16 +32,96 @@ import errno
 import fcntl
 import json
 import os
+import platform
 import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from securefed.errors import DataError, SecurefedError, SettingError
+from securefed.errors import DataError, SecurefedError, SettingError, plain_text
+
+PACKAGES = ("securefed", "numpy", "scikit-learn", "cryptography", "gmpy2", "tenseal", "grpcio")
+"""What decides about numbers, keys and the wire."""
+
+
+@cache
+def release() -> str:
+    """Return the release of this package, such as "0.1.0"."""
+    return versions()["securefed"]
+
+
+def minor_version(whole: str | None = None) -> str:
+    """Return the part of a release that all parties of a run have to share, such as "0.1"."""
+    return ".".join((whole or release()).split(".")[:2])
+
+
+def check_release(what: str, wrote: object, remedy: str) -> None:
+    """Refuse a file that another minor release wrote. `what` names it, `remedy` says what to do."""
+    if minor_version(str(wrote) or "unknown") != minor_version():
+        raise DataError(
+            f"{what} was written by securefed {plain_text(wrote, 20)}, this is {release()}; {remedy}"
+        )
+
+
+def versions() -> dict[str, str]:
+    """By name; "not installed" where a package is not."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions
+
+
+class RunDirectory:
+    """The paths of one party's files in one run."""
+
+    def __init__(self, folder: str | os.PathLike[str], party: str) -> None:
+        self.folder = Path(folder)
+        self.party = party
+        self.result = self.folder / "result.json"
+        self.timing = self.folder / "timing.json"
+        self.report = self.folder / "report.html"
+        self.transcript = self.folder / f"transcript-{party}.jsonl"
+        self.signatures = self.folder / f"signatures-{party}.json"
+        self.alignment = self.folder / f"alignment-{party}.jsonl"
+        self.prediction = self.folder / f"prediction-{party}.jsonl"
+        self.prediction_signatures = self.folder / f"prediction-signatures-{party}.json"
+        self.shard = self.folder / f"shard-{party}.npz"
+        self.preparation = self.folder / f"preparation-{party}.npz"
+        self.checkpoints = self.folder / "checkpoints"
+        self.openings = self.folder / f"openings-{party}.log"
+        self.lock = self.folder / f".lock-{party}"
+
+    def make(self) -> None:
+        make_folder(self.folder, private=True)
+
+    @property
+    def finished(self) -> bool:
+        """Whether a whole run lies here."""
+        return self.result.exists()
+
+    def write(self, result: dict[str, Any], timing: dict[str, Any], report: str) -> None:
+        """The report first: whoever finds result.json finds the rest."""
+        self.make()
+        write_json(self.timing, timing)
+        write_atomically(self.report, report.encode(), mode=0o644)
+        write_json(self.result, result)
+
+    def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The result and the timing of a finished run."""
+        return read_json(self.result, "run's result"), read_json(self.timing, "run's timing")
+
+    def __repr__(self) -> str:
+        return f"<run directory {self.folder} of {self.party}>"
+
 
 UNREADABLE = (
     ValueError,

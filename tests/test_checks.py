@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from securefed.checks import check_choice, check_flag, check_integer, check_number
+from securefed.declare import check_choice, check_flag, check_integer, check_number
 from securefed.errors import SettingError
 
 

@@ -23,8 +23,8 @@ ROOT = Path(__file__).parent.parent
 # named here is the API.
 LAYERS = [
     ("errors",),
-    ("checks", "extras", "files", "pages", "versions"),
     ("declare",),
+    ("files", "pages"),
     ("crypto",),
     ("transport", "engine"),
     ("models", "data"),
@@ -280,11 +280,11 @@ UPWARD = [
     ("securefed.audit.report", "from research.attacks import linear"),
     ("securefed.data.rows", "from research.data import load_mnist"),
     ("research.theory", "from bench import crypto"),
-    ("securefed.errors", "from securefed.extras import require"),
+    ("securefed.errors", "from securefed.files import write_json"),
 ]
 DOWNWARD = [
-    ("securefed.crypto.fixed", "from securefed.crypto.errors import RangeError\nfrom . import wire"),
-    ("securefed.crypto.errors", "from securefed.errors import SecurefedError"),
+    ("securefed.crypto.fixed", "from securefed.errors import RangeError\nfrom . import wire"),
+    ("securefed.errors", "from securefed.errors import SecurefedError"),
     ("securefed.protocols.schedule", "from securefed.transport import local\nimport securefed.crypto"),
     ("bench.crypto", "from securefed import crypto, Party\nfrom bench import timing"),
 ]

@@ -25,8 +25,8 @@ from securefed.protocols.agreement import Member
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.cross import At, Encryptor
 from securefed.protocols.blind.linear import BlindParty
-from securefed.protocols.blind.precision import RANGE_BITS, SCORE_BITS
 from securefed.protocols.blind.scoring import SEAL_STEP
+from securefed.protocols.blind.statistics import RANGE_BITS, SCORE_BITS
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.scoring.blur import PRECISION, ScoreGuard

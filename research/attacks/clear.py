@@ -19,7 +19,6 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
 )
-from securefed.crypto.errors import BadKey
 from securefed.crypto.randomness import key_stream
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import (
@@ -36,6 +35,7 @@ from securefed.crypto.shares import (
     uniform_from,
     zeros,
 )
+from securefed.errors import BadKey
 
 BLOCK_ROWS = 1 << 14
 

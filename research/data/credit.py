@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 from research.data.sources import Source
 from research.data.tables import Table, as_integers, read_lines
 from research.data.vertical import TransferData, VerticalData, transfer
-from securefed.checks import check_choice
-from securefed.errors import DataError
-from securefed.extras import require
+from securefed.declare import check_choice
+from securefed.errors import DataError, require
 
 CREDIT = Source(
     "Default-Credit",

@@ -16,7 +16,7 @@ from research.data.mimic import by_variable
 from research.data.mimic_features import PER_VARIABLE, VARIABLES
 from research.data.nus_wide import FEATURES, TAGS
 from research.data.vertical import VerticalData, standardise
-from securefed.checks import check_integer
+from securefed.declare import check_integer
 from securefed.errors import DataError
 
 Array = NDArray[np.float64]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from research.data.arrays import read_npz
 from research.data.sources import Source, data_folders
 from research.data.vertical import VerticalData
-from securefed.checks import check_integer
+from securefed.declare import check_integer
 from securefed.errors import DataError
 
 MNIST = Source(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from research.data.sources import Source
 from research.data.vertical import VerticalData
-from securefed.checks import check_choice, check_integer
+from securefed.declare import check_choice, check_integer
 from securefed.errors import DataError
 
 NUS_WIDE = Source(

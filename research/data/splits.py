@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_integer
+from securefed.declare import check_integer
 from securefed.errors import DataError
 
 Rows = NDArray[np.intp]

@@ -18,7 +18,7 @@ from securefed.api.party import Fitted
 from securefed.api.predictor import Predictor
 from securefed.api.simulated import Keys
 from securefed.assembly import assembly_of
-from securefed.assembly.shards import Arrays, read_part, shard_file, write_part
+from securefed.assembly.base import Arrays, read_part, shard_file, write_part
 from securefed.data.columns import FittedColumns
 from securefed.declare import declared
 from securefed.errors import DataError, SecurefedError, SettingError

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from securefed import models
 from securefed.assembly.base import HELPER, KEY_HOLDER, Assembly, Model, Part, Trained, TrainingRows, unfit
-from securefed.checks import check_choice
 from securefed.data.storage import new_table, row_blocks
+from securefed.declare import check_choice
 from securefed.errors import DataError, SettingError
 from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind.linear import BlindParty
-from securefed.protocols.blind.precision import MOST_WRAPS, wrap_bound
 from securefed.protocols.blind.scoring import ModelPart
+from securefed.protocols.blind.statistics import MOST_WRAPS, wrap_bound
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.own_gradient.sides import LinearScorer, LinearSide
 from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from securefed.cli import passphrase as phrases
+from securefed.cli import terminal as phrases
 from securefed.cli.terminal import Terminal
 from securefed.files import write_json
 from securefed.process.checking import NOTE, PROBLEM, check_party

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from securefed.cli.terminal import Terminal
-from securefed.extras import require
+from securefed.errors import require
 from securefed.files import write_json
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")

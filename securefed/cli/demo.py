@@ -16,20 +16,18 @@ from typing import Any
 from securefed.audit.page import whole_page
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
-from securefed.checks import check_integer
 from securefed.cli.demo_data import DATA, Baselines, DemoData, demo_data
 from securefed.cli.demo_parties import HELPER, DemoFailed, DemoRun
 from securefed.cli.entry import Stopped
-from securefed.cli.foreground import interruptible
-from securefed.cli.terminal import Terminal
+from securefed.cli.terminal import Terminal, interruptible
 from securefed.crypto import DEFAULT_SCHEME, KEY_KINDS, SCHEMES, protects
+from securefed.declare import check_integer
 from securefed.errors import SettingError
-from securefed.files import make_folder, read_json, write_json
+from securefed.files import RunDirectory, make_folder, read_json, write_json
 from securefed.labels.metrics import get_metric, shown
 from securefed.labels.quality import curves
 from securefed.protocols.agreement import OBJECTIVES, given_away
 from securefed.report.page import render, seconds, size
-from securefed.report.rundir import RunDirectory
 from securefed.settings.protection import PROTECTIONS, Blind, Plain, Protection
 from securefed.settings.run import RunSettings
 

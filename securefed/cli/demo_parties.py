@@ -18,8 +18,7 @@ from typing import IO, Any, Self
 
 from securefed.cli.demo_data import DemoData
 from securefed.cli.init import make_party_folder
-from securefed.cli.passphrase import VARIABLE
-from securefed.cli.terminal import Progress, Terminal
+from securefed.cli.terminal import VARIABLE, Progress, Terminal
 from securefed.crypto import protects
 from securefed.engine.processes import cores
 from securefed.errors import SecurefedError

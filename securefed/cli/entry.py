@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     args = build_parser(named).parse_args(words)
     if args.version:
-        from securefed.versions import versions
+        from securefed.files import versions
 
         listed = versions()
         print(f"securefed {listed.pop('securefed')}")
@@ -152,7 +152,7 @@ def _short_of_memory(error: ImportError) -> bool:
 
 
 def is_user_error(error: SecurefedError) -> bool:
-    from securefed.crypto.errors import KeyFileError
+    from securefed.errors import KeyFileError
     from securefed.transport.identity import IdentityError
 
     return isinstance(error, (*USER_ERRORS, KeyFileError, IdentityError))

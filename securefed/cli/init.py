@@ -6,7 +6,7 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
-from securefed.cli import passphrase as phrases
+from securefed.cli import terminal as phrases
 from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES, protects
 from securefed.declare import check_names

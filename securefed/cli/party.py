@@ -8,13 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from securefed.cli import passphrase as phrases
+from securefed.cli import terminal as phrases
 from securefed.cli.entry import OUT_OF_MEMORY, Stopped, is_user_error
-from securefed.cli.foreground import in_foreground, waiting_note
-from securefed.cli.terminal import MOST_LINE, Progress, Terminal
+from securefed.cli.terminal import MOST_LINE, Progress, Terminal, in_foreground, waiting_note
 from securefed.engine import WorkerDied, started_engine
 from securefed.errors import SecurefedError, plain_text
-from securefed.files import StorageError, check_writable, only_process, write_json
+from securefed.files import RunDirectory, StorageError, check_writable, only_process, write_json
 from securefed.labels.metrics import shown
 from securefed.process.attempts import (
     DIFFERENT,
@@ -35,7 +34,6 @@ from securefed.process.party_run import DataSession, KeyHolderSession, Session
 from securefed.process.recording import Events, Listener
 from securefed.protocols.agreement import trust_lines
 from securefed.report.page import REASONS, seconds, size
-from securefed.report.rundir import RunDirectory
 from securefed.report.summary import PartyAccount
 from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport.network import PeerGone

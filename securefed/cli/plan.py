@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from securefed.assembly import assembly_of
-from securefed.checks import check_integer
 from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES, protects
+from securefed.declare import check_integer
 from securefed.engine import started_engine
 from securefed.errors import SettingError
 from securefed.files import write_json
 from securefed.plan.calibration import calibrate
-from securefed.plan.meter import Costs
+from securefed.plan.fake_keys import Costs
 from securefed.plan.planner import Estimate, RoundsModel, best, estimate
 from securefed.plan.rehearsal import Scenario
 from securefed.process.own_data import load_data

@@ -8,16 +8,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from securefed.cli import passphrase as phrases
+from securefed.cli import terminal as phrases
 from securefed.cli.entry import Stopped
-from securefed.cli.foreground import in_foreground, waiting_note
-from securefed.cli.terminal import Terminal
+from securefed.cli.terminal import Terminal, in_foreground, waiting_note
 from securefed.data.ids import normalise_ids
 from securefed.data.preparation import prepared
 from securefed.data.rows import read_rows
 from securefed.engine import started_engine
 from securefed.errors import SettingError
-from securefed.files import check_writable, only_process, write_json
+from securefed.files import RunDirectory, check_writable, only_process, write_json
 from securefed.labels.metrics import shown
 from securefed.process.attempts import ALL_KINDS, RELEASE, Attempts, may_return, open_endpoint, why_it_ended
 from securefed.process.keys import Signatures, load_keys
@@ -34,7 +33,6 @@ from securefed.process.scoring import (
     write_scores,
 )
 from securefed.report.page import STABILITY, seconds
-from securefed.report.rundir import RunDirectory
 from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport.network import Endpoint, PeerGone
 

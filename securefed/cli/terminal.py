@@ -2,19 +2,168 @@
 
 Results go to stdout, everything else to stderr. Colours and the renewed line appear only where stderr is a
 terminal, and colours not with NO_COLOR or TERM=dumb; into a file or a pipe go plain lines, a few of them.
+
+The passphrase that the keys at rest are under: from a file, the environment or a prompt, in this order.
+
+It is asked for once a command and goes to the key files and nowhere else.
+
+A party's process at a terminal: log lines, warnings, SIGTERM as Ctrl-C, the countdown while it waits.
 """
 
 from __future__ import annotations
 
+import argparse
+import getpass
 import json
+import logging
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
 from typing import Any, Self, TextIO
+
+from securefed.errors import SettingError, plain_text
+from securefed.report.page import size
+from securefed.transport.network import Waiting
+
+
+class _LogLines(logging.Handler):
+    """Log lines of the transport, one by one, where a person sees them."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = plain_text(record.getMessage(), MOST_LINE)
+        if record.levelno >= logging.WARNING:
+            self._terminal.warn(text)
+        else:
+            self._terminal.detail(text)
+
+
+@contextmanager
+def in_foreground(terminal: Terminal) -> Iterator[None]:
+    """Warnings and log lines go to the terminal, and SIGTERM is a Ctrl-C."""
+    logger = logging.getLogger("securefed")
+    handler, level, propagate = _LogLines(terminal), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    with warnings.catch_warnings(), interruptible(), _threads_that_die(terminal):
+        warnings.simplefilter("once")
+        warnings.showwarning = lambda message, *_: terminal.warn(str(message))
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+
+@contextmanager
+def _threads_that_die(terminal: Terminal) -> Iterator[None]:
+    """End the process, with a line, when one of its threads dies: it would live on and answer nobody."""
+
+    def died(arguments: threading.ExceptHookArgs) -> None:
+        if arguments.exc_type is SystemExit:
+            return
+        name = arguments.thread.name if arguments.thread is not None else "unknown"
+        terminal.error(f"thread {name} failed ({plain_text(arguments.exc_value)}); this party stops")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before, threading.excepthook = threading.excepthook, died
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Whoever stops this process with SIGTERM gets the same clean end as with Ctrl-C."""
+
+    def stop(_: int, __: FrameType | None) -> Any:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def waiting_note(waiting: Waiting) -> str:
+    """A countdown; or, while a large message is on its way, how much of it has come."""
+    if waiting.moved is not None:
+        part, whole = waiting.moved
+        way = f"to {waiting.peer}" if waiting.outgoing else f"from {waiting.peer}"
+        return f"{size(part)} of {size(whole)} {way}"
+    left = clock(max(0.0, waiting.left))
+    trouble = f" ({waiting.trouble})" if waiting.trouble else ""
+    return f"waiting for {waiting.peer}, {left} left{trouble}"
+
+
+VARIABLE, NEW_VARIABLE = "SECUREFED_PASSPHRASE", "SECUREFED_NEW_PASSPHRASE"
+LEAST = 8
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--passphrase-file",
+        type=Path,
+        metavar="FILE",
+        help=f"file whose first line is the passphrase of the keys; else ${VARIABLE}, else a prompt",
+    )
+
+
+def read_passphrase(file: Path | None, *, new: bool = False) -> str:
+    """The passphrase; `new` asks twice at a prompt and refuses a short one."""
+    return _read(file, VARIABLE, "--passphrase-file", "Passphrase of the keys: ", new=new)
+
+
+def read_new_passphrase(file: Path | None) -> str:
+    """The one that is to take the other's place."""
+    return _read(file, NEW_VARIABLE, "--new-passphrase-file", "New passphrase of the keys: ", new=True)
+
+
+def _read(file: Path | None, variable: str, option: str, prompt: str, *, new: bool) -> str:
+    passphrase, where = _given(file, variable)
+    if passphrase is None:
+        if not sys.stdin.isatty():
+            raise SettingError(
+                f"passphrase: none given; set {variable}, give {option}, or run this at a terminal"
+            )
+        passphrase, where = getpass.getpass(prompt), "what was typed"
+        if new and getpass.getpass("Once more: ") != passphrase:
+            raise SettingError("passphrase: the two entries differ")
+    if not passphrase:
+        raise SettingError(f"passphrase: {where} is empty")
+    if new and len(passphrase) < LEAST:
+        raise SettingError(
+            f"passphrase: {len(passphrase)} characters in {where}, at least {LEAST} are needed"
+        )
+    return passphrase
+
+
+def _given(file: Path | None, variable: str) -> tuple[str | None, str]:
+    if file is not None:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not text"
+            raise SettingError(f"passphrase: cannot read {file}: {reason}") from None
+        return (lines[0] if lines else ""), str(file)
+    return os.environ.get(variable), variable
+
 
 COLOURS = {"bold": "1", "soft": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
 PLAIN_EVERY = 10.0

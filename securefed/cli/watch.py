@@ -26,16 +26,15 @@ from html import escape
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from securefed.cli.foreground import waiting_note
-from securefed.cli.terminal import clock
+from securefed.cli.terminal import clock, waiting_note
 from securefed.crypto import protects
 from securefed.errors import SettingError
+from securefed.files import versions
 from securefed.report.page import render
 from securefed.report.summary import RoundPoint, Timeline
 from securefed.settings.party import PartyFile
 from securefed.transport.identity import parse_address
 from securefed.transport.network import Waiting
-from securefed.versions import versions
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "

@@ -24,12 +24,12 @@ from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from securefed.crypto.errors import BadKey
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.keyfile import read_key_file, write_key_file
 from securefed.crypto.keyholder import KeyHolder
 from securefed.crypto.scheme import Encrypted, Mapper, Mask, Masked, Opened, PublicKey, Serial
 from securefed.crypto.wire import Frame, Kind, Scheme
+from securefed.errors import BadKey
 
 if TYPE_CHECKING:
     from securefed.crypto.blind.interface import CrossScheme, Lengths

@@ -19,7 +19,7 @@ from math import frexp, isfinite, ldexp
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from securefed.crypto.errors import RangeError, ShapeError
+from securefed.errors import RangeError, ShapeError
 
 Floats = NDArray[np.float64]
 MOST_BITS = 62

@@ -39,7 +39,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from securefed.crypto.errors import KeyFileError, WrongPassphrase
+from securefed.errors import KeyFileError, WrongPassphrase
 from securefed.files import StorageError, read_bounded, write_atomically
 
 MAGIC = b"SFKF"

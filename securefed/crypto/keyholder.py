@@ -20,9 +20,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from securefed.crypto.errors import OpeningRefused, WrongKey
 from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.scheme import Encrypted, Masked, Opened, PublicKey
+from securefed.errors import OpeningRefused, WrongKey
 from securefed.files import write_atomically
 
 MOST = 1 << 20

@@ -14,11 +14,11 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from securefed.crypto.errors import BadKey, FormatError, MaskError, RangeError
 from securefed.crypto.fixed import FixedPoint, Floats, Multipliers
 from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.scheme import Bare, Framed, Mask, Masked, Opened, PublicKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+from securefed.errors import BadKey, FormatError, MaskError, RangeError
 
 MOST_PUBLIC_BYTES = 256
 

@@ -31,8 +31,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from securefed.crypto.errors import RangeError
-from securefed.errors import SettingError
+from securefed.errors import RangeError, SettingError
 
 ByteSource = Callable[[int], bytes]
 """count -> that many bytes; `os.urandom` except in known-answer tests."""

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tqdm import tqdm
 
-from securefed.crypto.errors import MaskError, RangeError, ShapeError, WrongKey
 from securefed.crypto.fixed import (
     FixedPoint,
     Floats,
@@ -37,6 +36,7 @@ from securefed.crypto.fixed import (
     checked_array,
 )
 from securefed.crypto.wire import Frame, Kind, Scheme
+from securefed.errors import MaskError, RangeError, ShapeError, WrongKey
 
 Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
 """Where a ciphertext's randomness comes from. What leaves a party is fresh or re-randomised.

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.randomness import ByteSource
+from securefed.errors import FormatError, ShapeError
 
 LIMB_BITS = 21
 LIMBS = 5

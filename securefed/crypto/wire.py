@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar
 
-from securefed.crypto.errors import FormatError, ShapeError, WrongKey
+from securefed.errors import FormatError, ShapeError, WrongKey
 
 MAGIC = b"SFED"
 VERSION = 1

@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_choice
 from securefed.data.column_types import all_forms, part_type
 from securefed.data.readings import IMPUTES, POLICY, UNKNOWNS, Policy
+from securefed.declare import check_choice
 from securefed.errors import DataError
 
 Array = NDArray[np.float64]

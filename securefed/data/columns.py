@@ -21,11 +21,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_choice
 from securefed.data.column import Column, gaps
 from securefed.data.column_types import TYPES, column_type
 from securefed.data.readings import POLICY, Policy
 from securefed.data.storage import new_table, row_blocks
+from securefed.declare import check_choice
 from securefed.errors import DataError, Problems
 
 Array = NDArray[np.float64]

@@ -25,7 +25,7 @@ from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 
-from securefed.checks import check_choice
+from securefed.declare import check_choice
 from securefed.errors import DataError
 
 ID_FORMS = ("exact", "caseless", "loose")

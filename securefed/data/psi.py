@@ -48,12 +48,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_integer
 from securefed.crypto.scheme import SERIAL, Mapper, progress
 from securefed.data import curve
 from securefed.data import psi_local as psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder
 from securefed.data.psi_local import BUCKET, Buckets, RepeatCheck, Spool, bucket_count, cut
+from securefed.declare import check_integer
 from securefed.errors import SettingError
 from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_choice
 from securefed.data.column_types import TYPES, ColumnType, Reading, all_forms, type_of_form
-from securefed.declare import Declared, check_names, choice, flag, integer, optional, setting
+from securefed.declare import Declared, check_choice, check_names, choice, flag, integer, optional, setting
 from securefed.errors import DataError, SettingError
 
 Places = NDArray[np.intp]

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from securefed.data.ids import normalised_blocks
 from securefed.data.readings import POLICY, Policy, ReadColumn, read_column
 from securefed.data.storage import ColumnStore
-from securefed.errors import DataError
-from securefed.extras import require
+from securefed.errors import DataError, require
 
 PARQUET = (".parquet", ".pq")
 BLOCK_ROWS = 1 << 13

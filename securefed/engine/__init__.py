@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-from securefed.checks import check_choice, check_integer
 from securefed.crypto import SCHEMES
+from securefed.declare import check_choice, check_integer
 from securefed.engine.processes import Closing, Processes, SerialEngine, WorkerDied, cores
 from securefed.errors import MissingExtra, SecurefedError, SettingError
 

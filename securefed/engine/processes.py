@@ -26,8 +26,8 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from securefed.checks import check_integer
 from securefed.crypto.scheme import Serial
+from securefed.declare import check_integer
 from securefed.errors import SecurefedError
 
 T = TypeVar("T")

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_choice, check_number
+from securefed.declare import check_choice, check_number
 from securefed.errors import DataError, SettingError
 from securefed.labels.quality import LARGEST_MARGIN
 from securefed.models.local import sigmoid

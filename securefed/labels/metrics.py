@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_choice
+from securefed.declare import check_choice
 from securefed.errors import SettingError
 
 Array = NDArray[np.float64]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_number
+from securefed.declare import check_number
 from securefed.errors import DataError
 from securefed.labels.calibration import Calibration
 from securefed.labels.metrics import Answers, better_by, main_metric, measure, shown

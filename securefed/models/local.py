@@ -19,7 +19,7 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from securefed.checks import check_choice, check_flag, check_integer
+from securefed.declare import check_choice, check_flag, check_integer
 from securefed.errors import DataError, SettingError
 
 Array = NDArray[np.float64]

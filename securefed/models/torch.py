@@ -17,8 +17,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from securefed.errors import DataError, SettingError
-from securefed.extras import require
+from securefed.errors import DataError, SettingError, require
 from securefed.models.local import Array, as_parameters, as_residual, take_kind
 
 SLICE = 64

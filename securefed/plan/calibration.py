@@ -39,7 +39,7 @@ from securefed.crypto.randomness import SEED_BYTES, secret_bytes
 from securefed.crypto.shares import Floats, Share, from_integers
 from securefed.engine.processes import cores
 from securefed.errors import SettingError
-from securefed.plan.meter import EFFICIENCY, Costs, Operation, timed
+from securefed.plan.fake_keys import EFFICIENCY, Costs, Operation, timed
 
 FIXED = FixedPoint(1.0, 32)
 SHARED = 64

@@ -23,10 +23,10 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
 )
-from securefed.crypto.errors import BadKey, FormatError
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import LIMBS, Share
-from securefed.plan.meter import Meter, Operation
+from securefed.errors import BadKey, FormatError
+from securefed.plan.fake_keys import Meter, Operation
 
 SAMPLE_ROWS = 1024
 """Computed rows of a factor."""

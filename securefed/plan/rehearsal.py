@@ -26,9 +26,8 @@ from securefed.assembly import Assembly, assembly_of
 from securefed.assembly.base import Model, TrainingRows
 from securefed.crypto import cross_lengths, cross_scheme, key_kind, load_public_key
 from securefed.crypto.blind.interface import CrossScheme
-from securefed.plan.fake_keys import DryKeys
+from securefed.plan.fake_keys import Costs, DryKeys, Meter, ciphertexts_in
 from securefed.plan.fake_products import SAMPLE_ROWS, counting_scheme
-from securefed.plan.meter import Costs, Meter, ciphertexts_in
 from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.statistics import PassColumns

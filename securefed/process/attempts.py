@@ -15,7 +15,7 @@ from typing import Any
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError, plain_text
-from securefed.files import write_json
+from securefed.files import minor_version, write_json
 from securefed.process.keys import PartyKeys, Signatures, check_certificates
 from securefed.process.message_sizes import SIZES
 from securefed.process.own_data import ALIGNMENT_KINDS
@@ -35,7 +35,6 @@ from securefed.transport.network import (
     Timeouts,
     Waiting,
 )
-from securefed.versions import minor_version
 
 TEMPORARY = frozenset(
     {

@@ -26,14 +26,13 @@ from securefed.data.readings import Policy
 from securefed.data.rows import Rows, read_rows
 from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError
-from securefed.files import check_writable
+from securefed.files import RunDirectory, check_writable
 from securefed.labels.label_model import LabelModel
-from securefed.plan.limits import machine_memory
+from securefed.plan.planner import machine_memory
 from securefed.process.checkpoints import CheckpointStore
 from securefed.process.keys import PartyKeys, load_keys
 from securefed.process.model_files import read_shard
 from securefed.process.own_data import check_labels, prepare_columns, row_numbers
-from securefed.report.rundir import RunDirectory
 from securefed.settings.party import PartyFile, read_what_is_right
 from securefed.transport.identity import NOT_LISTENING, Certificate, check_validity, parse_address
 

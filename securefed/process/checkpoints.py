@@ -44,10 +44,16 @@ from numpy.typing import NDArray
 
 from securefed.data.ids import ID_SHAPES
 from securefed.errors import DataError, SettingError
-from securefed.files import UNREADABLE, make_folder, storage_error, write_atomically
+from securefed.files import (
+    UNREADABLE,
+    check_release,
+    make_folder,
+    minor_version,
+    storage_error,
+    write_atomically,
+)
 from securefed.protocols.schedules import Reason
 from securefed.transport.network import Malformed
-from securefed.versions import check_release, minor_version
 
 MAGIC = b"SFCP"
 FORMAT = 2

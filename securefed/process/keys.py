@@ -29,9 +29,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from securefed.audit.verify import COUNTERSIGNATURE, KEY, STATEMENT, canonical
 from securefed.crypto import KEY_KINDS, KeyHolder, generate, load_key, protects, save_key
-from securefed.crypto.errors import KeyFileError, WrongPassphrase
 from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
-from securefed.errors import SettingError
+from securefed.errors import KeyFileError, SettingError, WrongPassphrase
 from securefed.protocols.scoring.blur import KEY_BYTES
 from securefed.settings.party import PartyFile
 from securefed.transport import Transcript

@@ -1,6 +1,6 @@
 """What a party keeps for predictions: its part of the model, and the ledger of what scores have shown.
 
-shard-<party>.npz holds the party's own part (securefed.assembly.shards), as the estimators read it too.
+shard-<party>.npz holds the party's own part (securefed.assembly.base), as the estimators read it too.
 preparation-<party>.npz says how columns were prepared and, at the label party, what the classes are called.
 
 score-ledger.bin lies beside the party's keys and counts over all its runs:
@@ -30,8 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import Trained, assembly_of
-from securefed.assembly.base import Part
-from securefed.assembly.shards import read_arrays, read_part, write_part
+from securefed.assembly.base import Part, read_arrays, read_part, write_part
 from securefed.data.columns import FittedColumns
 from securefed.errors import DataError
 from securefed.files import storage_error, write_atomically

@@ -35,14 +35,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import Trained, assembly_of
+from securefed.assembly.base import read_arrays, write_arrays
 from securefed.assembly.build import Measured
-from securefed.assembly.shards import read_arrays, write_arrays
 from securefed.crypto import Mapper
 from securefed.data.columns import FittedColumns, column_bits
 from securefed.data.ids import id_hint, id_shape
 from securefed.errors import DataError, SecurefedError, SettingError
+from securefed.files import RunDirectory
 from securefed.labels.quality import Holdout
-from securefed.plan.limits import check_memory
+from securefed.plan.planner import check_memory
 from securefed.process.checkpoints import Checkpoint, CheckpointStore, ResumePlan, ResumeState, decide
 from securefed.process.keys import PartyKeys
 from securefed.process.message_sizes import training_sizes
@@ -70,7 +71,6 @@ from securefed.protocols.loop import Outcome, PartyContext, PartyLoop, Round
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.report.rundir import RunDirectory
 from securefed.report.summary import PartyAccount, Timeline
 from securefed.settings.party import PartyFile
 from securefed.transport import Link, Path, Transcript

@@ -30,7 +30,7 @@ from securefed.assembly import assembly_of
 from securefed.crypto import KeyHolder, Mapper
 from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
 from securefed.errors import DataError, SettingError
-from securefed.files import write_atomically
+from securefed.files import RunDirectory, write_atomically
 from securefed.labels.label_model import LabelModel
 from securefed.labels.metrics import main_metric, measure
 from securefed.labels.quality import curves, points, stability
@@ -40,7 +40,6 @@ from securefed.process.own_data import NothingInCommon, align, hear_count
 from securefed.process.recording import start_transcript
 from securefed.protocols.own_gradient.sides import TransferScorer
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.report.rundir import RunDirectory
 from securefed.settings.run import RunSettings
 from securefed.transport import Link, Transcript
 from securefed.transport import Path as ClockPath

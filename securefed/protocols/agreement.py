@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields
 from math import ceil
 from typing import Any, Literal
 
-from securefed.checks import check_choice, check_number
 from securefed.crypto import SCHEMES, protects, schemes_that
+from securefed.declare import check_choice, check_number
 from securefed.errors import SettingError
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
 from securefed.protocols.scoring.blur import PRECISION

@@ -26,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from securefed.checks import check_choice
+from securefed.declare import check_choice
 from securefed.errors import DataError, SettingError
 from securefed.models.local import sigmoid
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from securefed.crypto.shares import WIDTH
-from securefed.protocols.blind.precision import MODEL_BITS, RANGE_BITS, SCORE_BITS, VALUE_BITS
+from securefed.protocols.blind.statistics import MODEL_BITS, RANGE_BITS, SCORE_BITS, VALUE_BITS
 
 PHASES = {"S": "setup", "T": "training", "E": "evaluation", "R": "release", "P": "prediction"}
 SCORING = ("evaluation", "prediction")

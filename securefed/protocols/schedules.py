@@ -21,7 +21,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_choice, check_flag, check_integer, check_number
+from securefed.declare import check_choice, check_flag, check_integer, check_number
 from securefed.errors import DataError, SettingError
 
 Order = Literal["parallel", "sequential"]

@@ -32,8 +32,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_choice, check_number
 from securefed.data.storage import take_rows
+from securefed.declare import check_choice, check_number
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.losses import Loss

@@ -14,13 +14,13 @@ from typing import Any
 from securefed.crypto import protects
 from securefed.crypto.shares import LIMBS
 from securefed.errors import DataError
+from securefed.files import versions
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.protocols.own_gradient.openings import LabelPrivacy, label_privacy
 from securefed.transport import Path, Transcript
-from securefed.versions import versions
 
 NOTHING = "only ciphertexts and masked numbers"
 NOTHING_BLIND = "only ciphertexts and random shares"

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from securefed.checks import check_choice, check_flag
 from securefed.crypto import DEFAULT_SCHEME, SCHEMES, protects
 from securefed.declare import (
     Declared,
     accepted,
     again,
     anything,
+    check_choice,
+    check_flag,
     choice,
     declared,
     flag,

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from securefed.checks import check_choice
 from securefed.crypto import key_kind
 from securefed.data.ids import ID_FORMS
 from securefed.declare import (
     Declared,
     Setting,
+    check_choice,
     check_keys,
     check_names,
     choice,

@@ -31,10 +31,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from securefed.checks import check_integer
-from securefed.crypto.errors import KeyFileError
 from securefed.crypto.keyfile import read_key_file, write_key_file
-from securefed.errors import SettingError
+from securefed.declare import check_integer
+from securefed.errors import KeyFileError, SettingError
 from securefed.files import StorageError, read_bounded, storage_error, write_atomically
 from securefed.transport.message import TransportError
 

@@ -37,7 +37,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from securefed.checks import check_number
+from securefed.declare import check_number
 from securefed.errors import SecurefedError, SettingError
 
 

@@ -49,8 +49,8 @@ from numpy.typing import NDArray
 from securefed.crypto import KEY_KINDS, protects
 from securefed.crypto.wire import HEADER, MAGIC, Kind, Scheme
 from securefed.errors import DataError, plain_text
+from securefed.files import check_release, release
 from securefed.transport.message import Message
-from securefed.versions import check_release, release
 
 NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in Kind}
 PREFIX = 8

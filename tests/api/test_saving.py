@@ -13,8 +13,8 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 from securefed import DataError, GeneralisedLinear, OwnGradient, Party, Plain, SettingError, TransferLearner
+from securefed.files import release
 from securefed.models import LinearModel, NetworkModel
-from securefed.versions import release
 from tests.api.cases import columns, parties, plain
 
 

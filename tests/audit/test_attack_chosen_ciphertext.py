@@ -10,9 +10,9 @@ import pytest
 from gmpy2 import mpz
 
 from securefed.crypto import FixedPoint, KeyHolder
-from securefed.crypto.errors import BadCiphertext
 from securefed.crypto.paillier import PaillierMasked
 from securefed.crypto.wire import Kind
+from securefed.errors import BadCiphertext
 from tests.audit.naive.paillier import PheHolder
 from tests.audit.views import paillier_factors, paillier_public, with_ciphertexts
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from securefed.crypto import FixedPoint, KeyHolder, load_public_key
-from securefed.crypto.errors import CryptoError
+from securefed.errors import CryptoError
 from tests.audit.naive.ckks import Chain, FloatHolder
 
 FLIPS = 150

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from securefed.crypto import FixedPoint, KeyHolder
-from securefed.crypto.errors import CryptoError, MaskError, OpeningRefused
 from securefed.crypto.wire import Frame, Kind
+from securefed.errors import CryptoError, MaskError, OpeningRefused
 from tests.audit.naive import paillier as naive
 from tests.audit.views import paillier_factors, paillier_wire
 

@@ -12,8 +12,8 @@ import phe
 import pytest
 
 from securefed.crypto import FixedPoint, KeyHolder, load_public_key
-from securefed.crypto.errors import CryptoError
 from securefed.crypto.wire import HEADER
+from securefed.errors import CryptoError
 from tests.audit.chance import most_by_luck
 
 FIXED = FixedPoint(bound=1.0, fraction_bits=32)

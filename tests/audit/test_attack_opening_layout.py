@@ -14,11 +14,11 @@ from gmpy2 import mpz
 
 from securefed.assembly.base import TrainingRows
 from securefed.crypto import FixedPoint, KeyHolder
-from securefed.crypto.errors import ShapeError
 from securefed.crypto.paillier import PaillierEncrypted, PaillierMasked
 from securefed.crypto.paillier.masking import PackedLayout as PaillierLayout
 from securefed.crypto.paillier.masking import horner, mask_packed
 from securefed.crypto.randomness import uniform_many_below
+from securefed.errors import ShapeError
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.own_gradient.openings import check_room, check_sums
 from securefed.protocols.schedules import FedSGD

@@ -16,11 +16,11 @@ import pytest
 from gmpy2 import mpz
 
 from securefed.crypto import FixedPoint, KeyHolder, load_public_key
-from securefed.crypto.errors import BadKey
 from securefed.crypto.paillier import PaillierEncrypted, PaillierPublicKey
 from securefed.crypto.paillier.arrays import Extent
 from securefed.crypto.paillier.keys import challenges, prove, roots_needed, verify
 from securefed.crypto.wire import Frame, Kind
+from securefed.errors import BadKey
 
 FIXED = FixedPoint(bound=1.0, fraction_bits=24)
 BITS = 2048

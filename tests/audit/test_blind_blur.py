@@ -21,8 +21,8 @@ from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.shares import LIMBS
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.cross import At, Encryptor
-from securefed.protocols.blind.precision import ROW_BITS
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
+from securefed.protocols.blind.statistics import ROW_BITS
 from securefed.protocols.scoring import blur as blur_module
 from securefed.protocols.scoring.blur import ScoreGuard, row_contents
 from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, score_bits

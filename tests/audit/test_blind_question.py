@@ -11,8 +11,8 @@ from research.attacks.blind_cheats import people, score_run
 from securefed.assembly.base import HELPER
 from securefed.crypto import shares
 from securefed.crypto.shares import LIMBS
-from securefed.protocols.blind.precision import MODEL_BITS
 from securefed.protocols.blind.scoring import SCORE_STEP, _hash
+from securefed.protocols.blind.statistics import MODEL_BITS
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import ScoreRefusal
 from securefed.transport import Link

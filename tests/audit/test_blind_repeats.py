@@ -37,8 +37,8 @@ from securefed.errors import SecurefedError
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.cross import At, Encryptor, Multiplier
 from securefed.protocols.blind.loop import BLOCK, BlindLoop
-from securefed.protocols.blind.precision import ROW_BITS, SCORE_BITS
 from securefed.protocols.blind.scoring import ModelPart
+from securefed.protocols.blind.statistics import ROW_BITS, SCORE_BITS
 from securefed.protocols.loop import PartyLoop
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, score_bits

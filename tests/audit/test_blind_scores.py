@@ -20,7 +20,7 @@ from research.attacks.blind_cheats import (
 )
 from securefed.crypto import shares
 from securefed.protocols.blind import scoring
-from securefed.protocols.blind.precision import ROW_BITS, SCORE_BITS, VALUE_BITS
+from securefed.protocols.blind.statistics import ROW_BITS, SCORE_BITS, VALUE_BITS
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import score_bits
 

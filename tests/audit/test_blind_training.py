@@ -19,21 +19,20 @@ from securefed.crypto import shares
 from securefed.crypto.blind.interface import Evaluation
 from securefed.crypto.blind.layout import Layout, bodies_to_bytes, kept_limbs, layout
 from securefed.crypto.blind.rlwe import RLWE, RlweEvaluation, RlweKey, Secret
-from securefed.crypto.errors import FormatError, MaskError
 from securefed.crypto.lattice.ring import DEGREE
 from securefed.crypto.randomness import key_stream
 from securefed.crypto.shares import LIMBS, WIDTH, Share
-from securefed.errors import SettingError
+from securefed.errors import FormatError, MaskError, SettingError
 from securefed.protocols.blind import loop, statistics
 from securefed.protocols.blind.correlations import prepare_all
-from securefed.protocols.blind.precision import (
+from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
+from securefed.protocols.blind.statistics import (
     MATRIX_BITS,
     PRODUCT_BITS,
     SCALAR_BITS,
     VALUE_BITS,
     wrap_bound,
 )
-from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.transport import Link, WrongKind

@@ -19,10 +19,9 @@ from securefed.cli import main
 from securefed.cli.completion import SHELLS
 from securefed.cli.entry import COMMANDS
 from securefed.cli.init import make_party_folder
-from securefed.cli.passphrase import VARIABLE
-from securefed.crypto.errors import WrongPassphrase
+from securefed.cli.terminal import VARIABLE
 from securefed.crypto.keyfile import read_key_file
-from securefed.errors import SettingError
+from securefed.errors import SettingError, WrongPassphrase
 from securefed.process.keys import PartyKeys, check_certificates
 from securefed.settings.party import read_party_file
 from securefed.transport.identity import IdentityError

@@ -55,7 +55,8 @@ def test_a_plan_for_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert ("the peers must be trusted" in text) == ("own gradients: ckks" in text)
     found = json.loads(file.read_text())["estimates"]
     blind, *open_ = found
-    assert (blind["reveal"], blind["local_steps"], blind["rounds"]) == ("nothing", 1, 9)
+    # Few rows: a model for each of five folds, 6 rounds each, then 3 rounds of all rows.
+    assert (blind["reveal"], blind["local_steps"], blind["rounds"]) == ("nothing", 1, 33)
     assert [row["local_steps"] for row in open_] == [1, 2, 5, 10, 20, 50]
     assert {row["reveal"] for row in open_} == {"own-gradient"}
     for row in found:
@@ -82,7 +83,7 @@ def test_why_local_steps_cost_nothing_in_blind_training() -> None:
 def test_a_table_that_is_too_wide_is_refused_with_figures(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("securefed.plan.limits.machine_memory", lambda: 100 << 20)
+    monkeypatch.setattr("securefed.plan.planner.machine_memory", lambda: 100 << 20)
     monkeypatch.setattr("securefed.cli.plan.LOCAL_STEPS", (1,))
     words = ["plan", "--rows", "60", "--columns", "shop=600,bank=2", "--scheme", "ckks", "--engine", "serial"]
     assert main(words) == 0

@@ -17,7 +17,7 @@ from securefed.crypto.ckks.layout import (
     layout_of,
     merges_of,
 )
-from securefed.crypto.errors import CapacityError, FormatError
+from securefed.errors import CapacityError, FormatError
 
 shapes = st.one_of(
     st.tuples(st.integers(1, 9000)),

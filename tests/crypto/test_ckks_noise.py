@@ -20,8 +20,8 @@ from securefed.crypto.ckks.form import (
     noise_bound,
 )
 from securefed.crypto.ckks.layout import RING, RowLayout, SumLayout, merge
-from securefed.crypto.errors import CapacityError, FormatError
 from securefed.crypto.lattice.seal_ring import add, centred, from_ntt, multiply, read, subtract
+from securefed.errors import CapacityError, FormatError
 from tests.crypto.ckks_cases import ONE, Desk, numbers
 
 TRIALS = 6

@@ -9,10 +9,10 @@ from securefed.crypto import FixedPoint
 from securefed.crypto.ckks import CkksEncrypted, CkksMasked, CkksOpened, CkksSecretKey
 from securefed.crypto.ckks.form import flood_deviation
 from securefed.crypto.ckks.layout import RING
-from securefed.crypto.errors import CryptoError, MaskError, OpeningRefused, ShapeError
 from securefed.crypto.lattice.seal_ring import DATA_PRIMES, add, centred, from_ntt, multiply, subtract
 from securefed.crypto.scheme import Encrypted
 from securefed.crypto.wire import HEADER, Frame, Kind
+from securefed.errors import CryptoError, MaskError, OpeningRefused, ShapeError
 from tests.crypto.ckks_cases import ONE, Desk, numbers, tolerance
 
 

@@ -9,7 +9,7 @@ from securefed.crypto import FixedPoint
 from securefed.crypto.ckks import CkksEncrypted
 from securefed.crypto.ckks.form import MULTIPLIER_BITS
 from securefed.crypto.ckks.layout import CAPACITY_BITS
-from securefed.crypto.errors import CapacityError, RangeError, ShapeError
+from securefed.errors import CapacityError, RangeError, ShapeError
 from tests.covering import all_pairs
 from tests.crypto.ckks_cases import ONE, Desk, numbers, tolerance
 

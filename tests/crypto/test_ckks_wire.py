@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from securefed.crypto import load_public_key
 from securefed.crypto.ckks import CkksPublicKey, CkksSecretKey
 from securefed.crypto.ckks.layout import PARAMETERS, RING
-from securefed.crypto.errors import (
+from securefed.crypto.lattice.seal_ring import DATA_PRIMES
+from securefed.crypto.wire import Frame, Kind, Scheme
+from securefed.errors import (
     BadCiphertext,
     BadKey,
     CapacityError,
@@ -25,8 +27,6 @@ from securefed.crypto.errors import (
     ShapeError,
     WrongKey,
 )
-from securefed.crypto.lattice.seal_ring import DATA_PRIMES
-from securefed.crypto.wire import Frame, Kind, Scheme
 from tests.crypto.ckks_cases import ONE, Desk, numbers
 
 

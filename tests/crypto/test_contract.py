@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 from securefed.crypto import FixedPoint, KeyHolder, generate, load_key, load_public_key, save_key
-from securefed.crypto.errors import (
+from securefed.crypto.fixed import Multipliers
+from securefed.crypto.paillier.arrays import PaillierEncrypted
+from securefed.crypto.scheme import Encrypted, Masked, Opened, PublicKey
+from securefed.crypto.wire import HEADER
+from securefed.errors import (
     BadKey,
     CryptoError,
     FormatError,
@@ -23,10 +27,6 @@ from securefed.crypto.errors import (
     ShapeError,
     WrongKey,
 )
-from securefed.crypto.fixed import Multipliers
-from securefed.crypto.paillier.arrays import PaillierEncrypted
-from securefed.crypto.scheme import Encrypted, Masked, Opened, PublicKey
-from securefed.crypto.wire import HEADER
 from tests.crypto.quantising import quantise
 
 FIXED = FixedPoint(bound=4.0, fraction_bits=32)

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import keyfile
-from securefed.crypto.errors import (
+from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
+from securefed.errors import (
     KeyFileError,
     WrongPassphrase,
 )
-from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
 from securefed.files import StorageError
 
 SECRET = bytes(range(200))

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from securefed.crypto import FixedPoint, KeyHolder, generate, keyholder
-from securefed.crypto.errors import OpeningRefused
 from securefed.crypto.keyholder import OpeningMemory
 from securefed.crypto.paillier import PaillierMasked, PaillierSecretKey
 from securefed.crypto.wire import Frame, Kind
+from securefed.errors import OpeningRefused
 
 FIXED = FixedPoint(bound=1.0, fraction_bits=24)
 

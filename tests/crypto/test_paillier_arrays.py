@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import FixedPoint, load_public_key
-from securefed.crypto.errors import (
+from securefed.crypto.paillier import (
+    PaillierEncrypted,
+    PaillierPublicKey,
+    PaillierSecretKey,
+    generate_secret_key,
+)
+from securefed.crypto.wire import Frame, Kind
+from securefed.errors import (
     BadCiphertext,
     CapacityError,
     CryptoError,
@@ -22,13 +29,6 @@ from securefed.crypto.errors import (
     ShapeError,
     WrongKey,
 )
-from securefed.crypto.paillier import (
-    PaillierEncrypted,
-    PaillierPublicKey,
-    PaillierSecretKey,
-    generate_secret_key,
-)
-from securefed.crypto.wire import Frame, Kind
 from tests.crypto.quantising import quantise
 
 FIXED = FixedPoint(bound=4.0, fraction_bits=20)

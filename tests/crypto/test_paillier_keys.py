@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import FixedPoint, generate, load_public_key
-from securefed.crypto.errors import BadKey, CryptoError, FormatError, WrongKey
 from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey, generate_secret_key
 from securefed.crypto.paillier.keys import roots_needed
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair, small_factor
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+from securefed.errors import BadKey, CryptoError, FormatError, WrongKey
 from tests.crypto.paillier_cases import key_of
 
 P = 0xC57665EF6AE364F4555607AB86494D25

@@ -13,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import FixedPoint, KeyHolder
-from securefed.crypto.errors import (
+from securefed.crypto.paillier import (
+    PaillierMasked,
+    PaillierOpened,
+    PaillierPublicKey,
+    PaillierSecretKey,
+    generate_secret_key,
+)
+from securefed.crypto.paillier.masking import PackedLayout
+from securefed.crypto.wire import Frame, Kind
+from securefed.errors import (
     BadCiphertext,
     CapacityError,
     CryptoError,
@@ -24,15 +33,6 @@ from securefed.crypto.errors import (
     ShapeError,
     WrongKey,
 )
-from securefed.crypto.paillier import (
-    PaillierMasked,
-    PaillierOpened,
-    PaillierPublicKey,
-    PaillierSecretKey,
-    generate_secret_key,
-)
-from securefed.crypto.paillier.masking import PackedLayout
-from securefed.crypto.wire import Frame, Kind
 from tests.crypto.paillier_cases import key_of
 
 P = 0xC57665EF6AE364F4555607AB86494D25

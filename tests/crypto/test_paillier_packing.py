@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securefed.crypto.errors import CapacityError, RangeError
 from securefed.crypto.paillier.masking import pack, slots_for, unpack
+from securefed.errors import CapacityError, RangeError
 
 
 def naive_pack(values: list[int], width: int) -> int:

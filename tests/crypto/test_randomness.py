@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import randomness
-from securefed.crypto.errors import RangeError
+from securefed.errors import RangeError
 
 
 def scripted(*chunks: bytes) -> Callable[[int], bytes]:

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from securefed.crypto import shares
-from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, LIMBS, WIDTH, Share
+from securefed.errors import FormatError, ShapeError
 
 MODULUS = 1 << WIDTH
 EDGES = [0, 1, 2, LIMB_MASK, 1 << LIMB_BITS, 1 << (WIDTH - 1), (1 << (WIDTH - 1)) - 1, MODULUS - 1]

@@ -10,7 +10,6 @@ from math import erf, sqrt
 import numpy as np
 import pytest
 
-from securefed.crypto.errors import RangeError
 from securefed.crypto.lattice.seal_ring import (
     DATA_PRIMES,
     PRIMES,
@@ -21,6 +20,7 @@ from securefed.crypto.lattice.seal_ring import (
     uniform,
 )
 from securefed.crypto.randomness import gaussian_integers, secret_bytes, standard_normals
+from securefed.errors import RangeError
 
 SOURCE = secret_bytes()
 

@@ -15,7 +15,7 @@ from securefed.protocols.blind.linear import BlindParty
 from tests.docs.pages import ROOT
 
 PACKAGE = str(ROOT / "securefed") + "/"
-ASIDE = {"checks.py", "engine/processes.py"}
+ASIDE = {"declare.py", "engine/processes.py"}
 """Checks of settings, and what stands in for processes and a network here."""
 ALWAYS = {"protocols/loop.py"}
 """The loop may or may not be entered again while both parties are in a part."""

@@ -17,15 +17,14 @@ from securefed import FedSGD, GeneralisedLinear, Party, Plain
 from securefed.api.simulated import parameters
 from securefed.assembly import ASSEMBLIES
 from securefed.assembly import register as register_assembly
-from securefed.assembly.shards import write_arrays
+from securefed.assembly.base import write_arrays
 from securefed.audit import audit
 from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
 from securefed.crypto import register as register_scheme
-from securefed.crypto.errors import BadKey
 from securefed.crypto.wire import Scheme
 from securefed.data.columns import FittedColumns
 from securefed.declare import number, setting
-from securefed.errors import SettingError
+from securefed.errors import BadKey, SettingError
 from securefed.models.local import sigmoid
 from securefed.plan.calibration import calibrate
 from securefed.plan.planner import RoundsModel, estimate

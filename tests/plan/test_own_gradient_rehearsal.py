@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from securefed.plan import planner as plan
-from securefed.plan.meter import Operation
+from securefed.plan.fake_keys import Operation
 from securefed.plan.planner import RoundsModel, estimate
 from securefed.plan.rehearsal import Rehearsal, Scenario, rehearse
 from securefed.protocols.own_gradient.ledger import LedgerWarning

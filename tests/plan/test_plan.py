@@ -13,11 +13,11 @@ import pytest
 
 from securefed.crypto.blind.interface import Product
 from securefed.errors import SettingError
-from securefed.plan import calibration, meter
+from securefed.plan import calibration
+from securefed.plan import fake_keys as meter
 from securefed.plan.calibration import CkksCosts, PaillierCosts, PlainCosts, RlweCosts
-from securefed.plan.limits import check_memory, peak_memory, too_large
-from securefed.plan.meter import Operation
-from securefed.plan.planner import Estimate, RoundsModel, best, estimate
+from securefed.plan.fake_keys import Operation
+from securefed.plan.planner import Estimate, RoundsModel, best, check_memory, estimate, peak_memory, too_large
 from securefed.plan.rehearsal import Scenario
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.own_gradient.openings import ledger_after, refusal

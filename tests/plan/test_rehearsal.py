@@ -27,11 +27,9 @@ from securefed.crypto.blind import layout
 from securefed.crypto.blind.interface import NONCE_BYTES, CrossKey, CrossScheme, Product
 from securefed.crypto.blind.paillier import paillier_scheme
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.errors import BadKey, FormatError
-from securefed.errors import SettingError
-from securefed.plan.fake_keys import DryKeys
+from securefed.errors import BadKey, FormatError, SettingError
+from securefed.plan.fake_keys import DryKeys, Meter, Operation
 from securefed.plan.fake_products import SAMPLE_ROWS, counting_scheme
-from securefed.plan.meter import Meter, Operation
 from securefed.plan.rehearsal import Rehearsal, Scenario, rehearse
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS

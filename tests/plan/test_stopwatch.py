@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Event
 
-from securefed.plan.meter import timed
+from securefed.plan.fake_keys import timed
 
 
 def test_a_wait_is_not_computing() -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from securefed.cli.foreground import in_foreground
-from securefed.cli.terminal import Terminal
+from securefed.cli.terminal import Terminal, in_foreground
 from securefed.errors import plain_text
 from securefed.process.attempts import Attempts, _timing, may_return, why_it_ended
 from securefed.transport.network import PeerLeft, PeerLost

@@ -19,7 +19,7 @@ from securefed.cli.entry import LEAST_ADDRESS_SPACE, OUT_OF_MEMORY
 from securefed.cli.terminal import Terminal
 from securefed.data.psi import MAX_IDS
 from securefed.errors import DataError
-from securefed.plan import limits
+from securefed.plan import planner as limits
 from securefed.process.checking import check_party
 from securefed.process.checkpoints import Checkpoint, CheckpointStore
 from securefed.process.message_sizes import SIZES

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from securefed.assembly.shards import read_arrays, write_arrays
+from securefed.assembly.base import read_arrays, write_arrays
 from securefed.errors import DataError, SettingError
 from securefed.files import check_writable
 

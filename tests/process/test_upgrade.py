@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from securefed import versions
-from securefed.assembly import shards
-from securefed.assembly.shards import read_part, write_part
+from securefed import files as versions
+from securefed.assembly import base as shards
+from securefed.assembly.base import read_part, write_part
 from securefed.audit.verify import verify
 from securefed.cli import main
 from securefed.errors import DataError

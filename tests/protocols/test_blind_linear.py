@@ -17,7 +17,7 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindParty
-from securefed.protocols.blind.precision import VALUE_BITS
+from securefed.protocols.blind.statistics import VALUE_BITS
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Automatic, Batches, FedBCD, FedSGD, held_out

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed.crypto.errors import CryptoError, FormatError
-from securefed.errors import SecurefedError
+from securefed.errors import CryptoError, FormatError, SecurefedError
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.transport import Message

@@ -18,17 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import FixedPoint, KeyHolder, generate
-from securefed.crypto.errors import (
+from securefed.crypto.wire import HEADER, Frame, Kind
+from securefed.errors import (
     BadKey,
     CryptoError,
+    DataError,
     FormatError,
     MaskError,
     OpeningRefused,
+    SecurefedError,
+    SettingError,
     ShapeError,
     WrongKey,
 )
-from securefed.crypto.wire import HEADER, Frame, Kind
-from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.quality import HeldOut
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS

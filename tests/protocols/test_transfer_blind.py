@@ -22,13 +22,11 @@ from securefed.assembly.base import TrainingRows
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.errors import MaskError
-from securefed.errors import DataError, SettingError
+from securefed.errors import DataError, MaskError, SettingError
 from securefed.protocols.agreement import Member
 from securefed.protocols.blind import loop
 from securefed.protocols.blind.correlations import Count, Pair, Shape, prepare_all
-from securefed.protocols.blind.precision import MATRIX_BITS, MOST_WRAPS, PRODUCT_BITS, VALUE_BITS
-from securefed.protocols.blind.statistics import PART_STEP
+from securefed.protocols.blind.statistics import MATRIX_BITS, MOST_WRAPS, PART_STEP, PRODUCT_BITS, VALUE_BITS
 from securefed.protocols.blind.transfer import transfer_wrap_bound
 from securefed.protocols.blind.transfer_algebra import (
     REACH,

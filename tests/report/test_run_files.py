@@ -10,11 +10,11 @@ import pytest
 
 from securefed.audit.report import audit
 from securefed.errors import DataError
+from securefed.files import RunDirectory
 from securefed.plan.rehearsal import Scenario
 from securefed.protocols.loop import Round
 from securefed.protocols.schedules import FedBCD
 from securefed.report.page import render, seconds, size
-from securefed.report.rundir import RunDirectory
 from securefed.report.summary import PartyAccount, Timeline, saw
 from securefed.transport import Path as ClockPath
 from tests.flat import linear_settings

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from securefed.extras import require
+from securefed.errors import require
 
 __all__ = ["generate", "main"]
 

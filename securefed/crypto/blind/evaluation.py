@@ -25,7 +25,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from securefed.crypto import shares
 from securefed.crypto.blind.layout import Chunk, Layout, Panel, bodies_to_bytes, kept_limbs
-from securefed.crypto.errors import RangeError
 from securefed.crypto.lattice.ring import (
     DEGREE,
     EXACT_TERMS,
@@ -39,6 +38,7 @@ from securefed.crypto.lattice.ring import (
 )
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, normals
 from securefed.crypto.shares import WIDTH, Floats, Share
+from securefed.errors import RangeError
 
 PAIRS = 7
 BATCH = 4

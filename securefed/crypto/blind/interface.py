@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from securefed.checks import check_integer
-from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import WIDTH, Floats, Share
+from securefed.declare import check_integer
+from securefed.errors import FormatError, ShapeError
 
 NONCE_BYTES = 32
 DIGIT_BITS = 36

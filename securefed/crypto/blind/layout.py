@@ -29,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.blind.interface import Product
-from securefed.crypto.errors import FormatError
 from securefed.crypto.lattice.ring import DEGREE, EXACT_TERMS, PRIMES
 from securefed.crypto.randomness import SEED_BYTES
 from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, Floats, size_in_bytes
+from securefed.errors import FormatError
 
 FINE_BITS, COARSE_BITS = 70, 42
 THIRD_BITS = LIMB_BITS // 3

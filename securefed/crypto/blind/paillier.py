@@ -39,7 +39,6 @@ from securefed.crypto.blind.interface import (
     Product,
     rows_of,
 )
-from securefed.crypto.errors import BadKey, CapacityError, FormatError, RangeError, WrongKey
 from securefed.crypto.paillier.keys import (
     Opener,
     PaillierPublicKey,
@@ -57,6 +56,7 @@ from securefed.crypto.randomness import SEED_BYTES, ByteSource, below_from, key_
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 from securefed.crypto.wire import HEADER, Frame, Kind
+from securefed.errors import BadKey, CapacityError, FormatError, RangeError, WrongKey
 
 KEY_BITS = 3072
 BLOCK_BYTES = 1 << 22

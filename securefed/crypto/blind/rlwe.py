@@ -50,11 +50,11 @@ from securefed.crypto.blind.interface import (
     rows_of,
 )
 from securefed.crypto.blind.layout import Chunk, Layout, bodies_from_bytes, kept_limbs, layout
-from securefed.crypto.errors import BadKey, FormatError, RangeError
 from securefed.crypto.lattice.ring import BATCH, DEGREE, RING, Spectra, multiply, reduce, spectrum
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, errors, key_stream, secret_bytes, ternary
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share, size_in_bytes
+from securefed.errors import BadKey, FormatError, RangeError
 
 Secret = NDArray[np.int8]
 """s: 4096 coefficients in -1, 0, 1."""

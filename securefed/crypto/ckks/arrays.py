@@ -57,13 +57,13 @@ from securefed.crypto.ckks.layout import (
     merge,
     seal_order,
 )
-from securefed.crypto.errors import BadCiphertext, FormatError, MaskError, ShapeError
 from securefed.crypto.fixed import EVERY, FixedPoint, Floats, Multipliers
 from securefed.crypto.lattice import seal_ring as ring
 from securefed.crypto.lattice.seal_ring import Words, apply
 from securefed.crypto.randomness import SEED_BYTES, secret_bytes
 from securefed.crypto.scheme import Encrypted, Mask, Masked, Opened
 from securefed.crypto.wire import Frame, Kind, fingerprint
+from securefed.errors import BadCiphertext, FormatError, MaskError, ShapeError
 
 if TYPE_CHECKING:
     from securefed.crypto.ckks.keys import CkksPublicKey

@@ -16,9 +16,9 @@ from math import frexp, isfinite, log, log2, sqrt
 import numpy as np
 
 from securefed.crypto.ckks.layout import CAPACITY_BITS, RING, CkksLayout, RowLayout
-from securefed.crypto.errors import CapacityError, FormatError
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.randomness import ERROR_DEVIATION, MOST_DEVIATION_BITS
+from securefed.errors import CapacityError, FormatError
 
 DATA_BITS = 76
 MULTIPLIER_BITS = 32

@@ -36,7 +36,6 @@ from securefed.crypto.ckks.layout import (
     coefficients,
     galois_element,
 )
-from securefed.crypto.errors import BadCiphertext, BadKey, FormatError, MaskError, OpeningRefused, ShapeError
 from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.lattice import seal_ring as ring
@@ -44,6 +43,7 @@ from securefed.crypto.lattice.seal_ring import DATA_PRIMES, PRIMES, Words
 from securefed.crypto.randomness import SEED_BYTES, Integers, errors, secret_bytes, ternary
 from securefed.crypto.scheme import PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+from securefed.errors import BadCiphertext, BadKey, FormatError, MaskError, OpeningRefused, ShapeError
 
 ELEMENTS = tuple(galois_element(stride) for stride in GALOIS_STRIDES)
 PARTS = 1 + len(DATA_PRIMES) * len(ELEMENTS)

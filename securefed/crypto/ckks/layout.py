@@ -42,7 +42,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.errors import CapacityError, FormatError
 from securefed.crypto.fixed import Floats
 from securefed.crypto.lattice.seal_ring import (
     DATA_PRIMES,
@@ -54,6 +53,7 @@ from securefed.crypto.lattice.seal_ring import (
     to_ntt,
 )
 from securefed.crypto.wire import fingerprint
+from securefed.errors import CapacityError, FormatError
 
 NAME = "ckks-8192-60-60-60"
 RING = DEGREE

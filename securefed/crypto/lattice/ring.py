@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import shares
-from securefed.crypto.errors import FormatError
 from securefed.crypto.randomness import ByteSource, key_stream
 from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, LIMBS, WIDTH, Floats, Share, size_in_bytes
+from securefed.errors import FormatError
 
 DEGREE = 4096
 HALF = DEGREE // 2

@@ -40,8 +40,8 @@ import numpy as np
 import tenseal.sealapi as seal
 from numpy.typing import NDArray
 
-from securefed.crypto.errors import BadCiphertext, BadKey
 from securefed.crypto.randomness import ByteSource, Integers, gaussian_integers
+from securefed.errors import BadCiphertext, BadKey
 
 Words = NDArray[np.uint64]
 

@@ -26,7 +26,6 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from securefed.crypto.errors import CapacityError, FormatError
 from securefed.crypto.fixed import (
     BLOCK_ENTRIES,
     EVERY,
@@ -51,6 +50,7 @@ from securefed.crypto.paillier.primes import invert_all
 from securefed.crypto.randomness import uniform_many_below
 from securefed.crypto.scheme import Encrypted, progress
 from securefed.crypto.wire import Frame, Kind
+from securefed.errors import CapacityError, FormatError
 
 if TYPE_CHECKING:
     from securefed.crypto.paillier.keys import PaillierPublicKey

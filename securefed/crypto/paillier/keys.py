@@ -23,14 +23,6 @@ from typing import ClassVar
 import gmpy2
 from gmpy2 import mpz
 
-from securefed.crypto.errors import (
-    BadCiphertext,
-    BadKey,
-    CapacityError,
-    FormatError,
-    OpeningRefused,
-    WrongKey,
-)
 from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.paillier import primes as prime_numbers
@@ -40,6 +32,14 @@ from securefed.crypto.paillier.primes import OwnerResidues, PrimePair
 from securefed.crypto.randomness import uniform_units
 from securefed.crypto.scheme import PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+from securefed.errors import (
+    BadCiphertext,
+    BadKey,
+    CapacityError,
+    FormatError,
+    OpeningRefused,
+    WrongKey,
+)
 
 DOMAIN = b"securefed: n-th roots for a Paillier modulus, version 1"
 CONTEXT = b" with context"

@@ -23,10 +23,10 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from securefed.crypto.errors import CapacityError, FormatError, MaskError, RangeError, ShapeError, WrongKey
 from securefed.crypto.fixed import Floats
 from securefed.crypto.scheme import Framed, Mask, Masked, Opened
 from securefed.crypto.wire import Frame, Kind
+from securefed.errors import CapacityError, FormatError, MaskError, RangeError, ShapeError, WrongKey
 
 if TYPE_CHECKING:
     from securefed.crypto.paillier.arrays import Extent

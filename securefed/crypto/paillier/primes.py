@@ -22,8 +22,8 @@ from operator import getitem
 import gmpy2
 from gmpy2 import mpz
 
-from securefed.crypto.errors import BadKey
 from securefed.crypto.randomness import ByteSource, below_from, bits_from
+from securefed.errors import BadKey
 
 ROUNDS = 40
 """GMP's count: a Baillie-PSW test, then Miller-Rabin rounds above 24."""

@@ -30,8 +30,8 @@ import numpy as np
 
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import Operand, Product
-from securefed.crypto.errors import MaskError
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
+from securefed.errors import MaskError
 from securefed.protocols.blind.cross import At, CrossTools, operand_of
 from securefed.transport import Link
 

@@ -27,9 +27,9 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
 )
-from securefed.crypto.errors import FormatError
 from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import Share
+from securefed.errors import FormatError
 from securefed.transport import Link
 
 WINDOW = 4

@@ -35,7 +35,6 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import Count, FixedMatrix, Name, trip
 from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplier, operand_of
 from securefed.protocols.blind.loop import BlindLoop
-from securefed.protocols.blind.precision import MATRIX_BITS, SCALAR_BITS, SHARE_BITS, check_wraps, wrap_bound
 from securefed.protocols.blind.scoring import (
     RELEASE_LIMIT,
     ScorePlan,
@@ -44,7 +43,18 @@ from securefed.protocols.blind.scoring import (
     release_bits,
     released,
 )
-from securefed.protocols.blind.statistics import Parties, PassColumns, PassPlan, Statistics, run_pass
+from securefed.protocols.blind.statistics import (
+    MATRIX_BITS,
+    SCALAR_BITS,
+    SHARE_BITS,
+    Parties,
+    PassColumns,
+    PassPlan,
+    Statistics,
+    check_wraps,
+    run_pass,
+    wrap_bound,
+)
 from securefed.protocols.loop import PartyContext, checkpoint_array
 from securefed.protocols.losses import Loss
 from securefed.protocols.schedules import Automatic, Batches

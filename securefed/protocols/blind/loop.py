@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
-from securefed.crypto.errors import FormatError
 from securefed.crypto.shares import LIMBS, Share
-from securefed.errors import DataError, SettingError
+from securefed.errors import DataError, FormatError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import Correlations, Count, FixedMatrix, Name, prepare_all
 from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplier

@@ -42,15 +42,20 @@ from numpy.typing import NDArray
 
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import NONCE_BYTES, CrossScheme, Product
-from securefed.crypto.errors import FormatError
 from securefed.crypto.randomness import SEED_BYTES
 from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import LIMBS, Share
-from securefed.errors import DataError, SettingError
+from securefed.errors import DataError, FormatError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplier, operand_of
-from securefed.protocols.blind.precision import MODEL_BITS, RANGE_BITS, ROW_BITS, SCORE_BITS, VALUE_BITS
-from securefed.protocols.blind.statistics import Parties
+from securefed.protocols.blind.statistics import (
+    MODEL_BITS,
+    RANGE_BITS,
+    ROW_BITS,
+    SCORE_BITS,
+    VALUE_BITS,
+    Parties,
+)
 from securefed.protocols.channel import note_agreement
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, Program
@@ -164,7 +169,7 @@ class ModelPart:
 
 
 def cut(share: Share, *, first: bool) -> Share:
-    """A share of a finished model, with fewer bits (securefed.protocols.blind.precision)."""
+    """A share of a finished model, with fewer bits (securefed.protocols.blind.statistics)."""
     return shares.reduce_bits(share, MODEL_BITS, first=first)
 
 

@@ -28,18 +28,21 @@ from numpy.typing import NDArray
 
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
-from securefed.crypto.errors import FormatError
 from securefed.crypto.shares import WIDTH, Share
-from securefed.errors import DataError, SettingError
+from securefed.errors import DataError, FormatError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import Name, run_moves
 from securefed.protocols.blind.cross import At
 from securefed.protocols.blind.loop import BlindLoop
-from securefed.protocols.blind.precision import MATRIX_BITS, MODEL_BITS, PRODUCT_BITS, VALUE_BITS, check_wraps
 from securefed.protocols.blind.scoring import ScorePlan, cut
 from securefed.protocols.blind.statistics import (
+    MATRIX_BITS,
+    MODEL_BITS,
+    PRODUCT_BITS,
+    VALUE_BITS,
     PassColumns,
     PassPlan,
+    check_wraps,
     pass_products,
     send_parts,
     split_parts,
@@ -77,7 +80,7 @@ def transfer_pass(plan: TransferPlan, names: tuple[str, ...], helper: str | None
 
 
 def transfer_wrap_bound(plan: TransferPlan, rounds: int, *, helper: bool = False) -> float:
-    """Bound the probability that any truncation of a run wraps (securefed.protocols.blind.precision)."""
+    """Bound the probability that any truncation of a run wraps (securefed.protocols.blind.statistics)."""
     a, b = sqrt(plan.size_a), sqrt(plan.size_b)
     passed = MEAN_CORRELATION * plan.size_a * plan.size_b
     # The coefficients of a chunk: binomials in the worst direction, which a column has a small part in.

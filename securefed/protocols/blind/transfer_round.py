@@ -37,7 +37,7 @@ from securefed.protocols.blind.correlations import (
     side_by_side,
     trip_sizes,
 )
-from securefed.protocols.blind.precision import MATRIX_BITS, SHARE_BITS
+from securefed.protocols.blind.statistics import MATRIX_BITS, SHARE_BITS
 from securefed.protocols.blind.transfer_algebra import TransferPlan
 
 OWN_OF_A, OWN_OF_B = ("bases", "pushes", "weights"), ("G", "base", "chunk")

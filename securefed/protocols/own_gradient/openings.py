@@ -42,11 +42,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import Encrypted, FixedPoint, KeyHolder
-from securefed.crypto.errors import ShapeError
 from securefed.crypto.fixed import PRIVATE_BITS, Floats, Multipliers, Scaled, as_multipliers
 from securefed.crypto.keyholder import OpeningMemory
 from securefed.crypto.randomness import discrete_gaussian
 from securefed.crypto.scheme import Mask, Masked, Opened
+from securefed.errors import ShapeError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member, get_objective
 from securefed.protocols.channel import Channel, Keyring
 from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry, LedgerWarning

@@ -28,9 +28,8 @@ from functools import partial
 from typing import Any
 
 from securefed.crypto import FixedPoint, KeyHolder, Mapper
-from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.fixed import Floats
-from securefed.errors import DataError, SettingError
+from securefed.errors import DataError, FormatError, SettingError, ShapeError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.channel import LENGTH, Channel, Keyring, distribute_keys, note_agreement
 from securefed.protocols.own_gradient.openings import check_room

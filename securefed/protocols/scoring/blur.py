@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from securefed.checks import check_integer
 from securefed.crypto.fixed import Floats
 from securefed.data.columns import column_bits
+from securefed.declare import check_integer
 from securefed.errors import SettingError
 from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, ScoreStore
 

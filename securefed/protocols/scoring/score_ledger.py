@@ -45,7 +45,7 @@ from hashlib import blake2b
 from math import floor
 from typing import Protocol
 
-from securefed.checks import check_choice
+from securefed.declare import check_choice
 from securefed.errors import DataError
 from securefed.protocols.own_gradient.ledger import LedgerRefusal, LedgerWarning
 

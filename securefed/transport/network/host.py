@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
-from securefed.checks import check_integer, check_number
+from securefed.declare import check_integer, check_number
 from securefed.errors import SettingError
 from securefed.transport.message import TransportError
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from securefed.crypto.errors import (
+from securefed.errors import (
     BadCiphertext,
     BadKey,
     FormatError,
@@ -27,8 +27,8 @@ from securefed.crypto.errors import (
     MaskError,
     ShapeError,
     WrongKey,
+    plain_text,
 )
-from securefed.errors import plain_text
 from securefed.transport.link import Link, Needed, Program, Timer
 from securefed.transport.message import (
     Deadlock,

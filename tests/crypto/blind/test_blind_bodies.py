@@ -13,7 +13,7 @@ from securefed.crypto.blind.layout import (
     body_bytes,
     kept_limbs,
 )
-from securefed.crypto.errors import FormatError
+from securefed.errors import FormatError
 
 BITS = [FINE_BITS, COARSE_BITS]
 

@@ -16,12 +16,12 @@ from securefed.crypto.blind.evaluation import PAIRS
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import layout
 from securefed.crypto.blind.rlwe import RLWE, RlweEvaluation, RlweKey, encrypted_block, public_polynomials
-from securefed.crypto.errors import BadKey, FormatError, RangeError, ShapeError
 from securefed.crypto.lattice.ring import PRIMES
 from securefed.crypto.randomness import SEED_BYTES, key_stream, normals, ternary
 from securefed.crypto.scheme import Mapper, Serial
 from securefed.crypto.shares import uniform_from
 from securefed.engine import Processes
+from securefed.errors import BadKey, FormatError, RangeError, ShapeError
 from tests.crypto.blind.cross_cases import operand, whole
 from tests.crypto.blind.integer_ring import (
     DEGREE,

@@ -10,7 +10,7 @@ import pytest
 
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import NONCE_BYTES, CrossKey, Product
-from securefed.crypto.errors import BadKey, FormatError
+from securefed.errors import BadKey, FormatError
 from tests.crypto.blind.cross_cases import CASES, Case, begin, cross, distance, limbs, operand, whole
 
 pytestmark = pytest.mark.parametrize("case", CASES, ids=lambda case: case.scheme.name)

@@ -25,7 +25,6 @@ from securefed.crypto.blind.interface import (
     Product,
 )
 from securefed.crypto.blind.paillier import KEY_BITS, PAILLIER, PaillierCrossKey, Slots, paillier_scheme
-from securefed.crypto.errors import BadCiphertext, BadKey, CapacityError, FormatError, RangeError, ShapeError
 from securefed.crypto.paillier import powers
 from securefed.crypto.paillier.keys import PaillierPublicKey, challenges, prove, roots_needed, verify
 from securefed.crypto.paillier.powers import Cut, DigitColumn, Halves, choose_cut, digit_powers, digits_of
@@ -34,6 +33,7 @@ from securefed.crypto.randomness import uniform_many_below, uniform_units
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import Floats, Share
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+from securefed.errors import BadCiphertext, BadKey, CapacityError, FormatError, RangeError, ShapeError
 from tests.crypto.blind.paillier_case import PAILLIER_SMALL, SMALL_BITS
 
 NONCE = bytes(range(NONCE_BYTES))

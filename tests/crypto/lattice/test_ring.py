@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from securefed.crypto import shares
-from securefed.crypto.errors import FormatError
 from securefed.crypto.lattice.ring import (
     DEGREE,
     EXACT_TERMS,
@@ -20,6 +19,7 @@ from securefed.crypto.lattice.ring import (
     reduce,
     spectrum,
 )
+from securefed.errors import FormatError
 from tests.crypto.blind import integer_ring
 from tests.crypto.blind.integer_ring import MODULUS, WIDTH, centred, combined
 from tests.crypto.blind.noise import convolution_error

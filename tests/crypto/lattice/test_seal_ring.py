@@ -10,7 +10,6 @@ import pytest
 import tenseal.sealapi as seal
 
 from securefed.crypto.ckks.layout import RING
-from securefed.crypto.errors import BadCiphertext
 from securefed.crypto.lattice import seal_ring
 from securefed.crypto.lattice.seal_ring import (
     DATA_PRIMES,
@@ -27,6 +26,7 @@ from securefed.crypto.lattice.seal_ring import (
     uniform,
 )
 from securefed.crypto.randomness import secret_bytes
+from securefed.errors import BadCiphertext
 
 
 def polynomials(count: int, primes: int = 2) -> np.ndarray:
