@@ -28,11 +28,13 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from securefed.errors import SettingError, plain_text
 from securefed.report.page import size
-from securefed.transport.network import Waiting
+
+if TYPE_CHECKING:
+    from securefed.transport.network import Waiting  # it loads grpc, which takes its time
 
 
 class _LogLines(logging.Handler):
