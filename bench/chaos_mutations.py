@@ -463,8 +463,8 @@ def run_mutations(
     for module in PRELOADED:
         importlib.import_module(module)
     made = [Lane(SCENES[n % len(SCENES)], folder / f"lane-{n}", report) for n in range(lanes)]
+    environment, cost = os.environ.copy(), keyfile.LOG2_N
     keyfile.LOG2_N = keyfile.LOG2_N_TEST
-    environment = os.environ.copy()
     number, told = 0, time.monotonic()
     try:
         for lane in made:
@@ -482,6 +482,7 @@ def run_mutations(
                 tell(f"{sum(report.mutations.values())} mutations, {len(report.failures)} failures")
             time.sleep(0.02)
     finally:
+        keyfile.LOG2_N = cost
         os.environ.clear()
         os.environ.update(environment)
     return report
