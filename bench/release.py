@@ -106,13 +106,11 @@ def whole_fit(code: Path, rows: int, seed: int) -> dict[str, Any]:
 
 
 def beside_release(sizes: tuple[int, ...], turns: int, seed: int) -> Iterator[Beside]:
-    """Both codes in turns: a busy moment slows both."""
+    """Both codes in turns: a busy moment slows both. Of few rows ours also trains a model for each fold."""
     with released_code() as earlier:
         for rows in sizes:
             pairs = [(whole_fit(ROOT, rows, seed), whole_fit(earlier, rows, seed)) for _ in range(turns)]
             ours, theirs = zip(*pairs, strict=True)
-            if ours[0]["rounds"] != theirs[0]["rounds"]:
-                raise OSError(f"the release makes {theirs[0]['rounds']} rounds, ours {ours[0]['rounds']}")
             yield Beside(
                 rows,
                 round(median(each["cpu"] for each in ours), 3),
