@@ -139,7 +139,8 @@ class LinearAssembly(Assembly[LinearSettings]):
         sizes = [member.parameters for member in members]
         turns = 1 if settings.algorithm.order == "parallel" else len(members)
         rounds = FOLDS * (settings.rounds - again) + again
-        return sum(sizes) <= MOST_FOLDED and wrap_bound(sizes, rounds, outputs, turns) <= MOST_WRAPS
+        bound = wrap_bound(sizes, rounds, outputs, turns, FOLDS + 1)
+        return sum(sizes) <= MOST_FOLDED and bound <= MOST_WRAPS
 
     def _value_bits(self) -> int:
         """Bits of a contribution or a score with its noise, whichever is larger."""

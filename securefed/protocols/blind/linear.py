@@ -133,7 +133,7 @@ class BlindParty(BlindLoop):
             agreement.l2,
         )
         rounds, turns = agreement.stopping.rounds, len(agreement.turns)
-        bound = wrap_bound(list(sizes), rounds, plan.outputs, turns)
+        bound = wrap_bound(list(sizes), rounds, plan.outputs, turns, len(plan.systems))
         check_wraps(bound, rounds, plan.columns, plan.outputs)
         self._moving = [slice(0, plan.columns)] if turns == 1 else [plan.block(name) for name in plan.names]
         """The parameters that move in each turn."""

@@ -61,7 +61,7 @@ SHARE_BITS = WIDTH - MATRIX_BITS
 """A truncated share of a matrix is at most 2**SHARE_BITS in magnitude."""
 MODEL_BITS = 72
 """Shares of a finished model are cut to so many bits, which keeps the noise of scores small."""
-MOST_WRAPS = 2.0**-20
+MOST_WRAPS = 2.0**-19
 GRADIENT_BOUND = 2.0
 """On |M v - c| in every round, for labels of root mean square 2: |c| is at most |a| / sqrt(b) times theirs,
 and accelerated rounds multiply it by a polynomial of M that is at most 1 on its spectrum."""
@@ -72,8 +72,11 @@ def feature_bits(rows: int) -> int:
     return round((64.0 - log2(max(rows, 1))) / 2.0)
 
 
-def wrap_bound(sizes: list[int], rounds: int, outputs: int, turns: int = 1) -> float:
-    """Bound the probability that any truncation of a run wraps; `sizes`: columns of each party."""
+def wrap_bound(sizes: list[int], rounds: int, outputs: int, turns: int = 1, systems: int = 1) -> float:
+    """Bound the probability that any truncation of a run wraps; `sizes`: columns of each party.
+
+    Every system has matrices of its own and tells one model.
+    """
     columns, parties = sum(sizes), len(sizes)
     # Entries of a cross block add up to sqrt(d_i d_j) times its Frobenius norm, at most sqrt(min)/K.
     passed = sum(
@@ -82,7 +85,7 @@ def wrap_bound(sizes: list[int], rounds: int, outputs: int, turns: int = 1) -> f
     moved = rounds * turns * outputs * sqrt(columns) * GRADIENT_BOUND
     moved += moved * 4.0 * 2.0 ** (SCALAR_BITS + VALUE_BITS - PRODUCT_BITS)
     told = outputs * columns * 2.0 ** (VALUE_BITS - MODEL_BITS + WIDTH - PRODUCT_BITS)
-    return (passed + moved + told) * 2.0 ** (PRODUCT_BITS - WIDTH)
+    return (systems * (passed + told) + moved) * 2.0 ** (PRODUCT_BITS - WIDTH)
 
 
 def check_wraps(bound: float, rounds: int, columns: int, outputs: int) -> None:
