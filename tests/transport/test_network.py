@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,7 +31,17 @@ from securefed.transport.network import (
     Timeouts,
     WrongCertificate,
 )
-from tests.transport.network import IDENTITIES, KINDS, SETTINGS, Town, place, result, wait_until
+from tests.transport.network import (
+    IDENTITIES,
+    KINDS,
+    QUICK,
+    SETTINGS,
+    Proxy,
+    Town,
+    place,
+    result,
+    wait_until,
+)
 
 
 def ring(rounds: int, size: int) -> Callable[[Link], Any]:
@@ -170,6 +181,30 @@ def test_ctrl_c_is_passed_on_and_the_others_hear_of_it() -> None:
     assert isinstance(found["shop"], KeyboardInterrupt)
     assert isinstance(found["bank"], PeerLeft)
     assert str(found["bank"]) == "shop left the run: its operator stopped it"
+
+
+def test_a_farewell_that_fails_is_said_again() -> None:
+    """The connection is cut twice while a party that is stopped takes its leave."""
+    cuts = iter([True, True])
+    leaving = threading.Event()
+
+    def cut(direction: str, _: int, data: bytes) -> bytes | None:
+        return None if direction == "in" and leaving.is_set() and next(cuts, False) else data
+
+    async def interrupted(link: Link) -> None:
+        leaving.set()
+        raise KeyboardInterrupt
+
+    async def waits(link: Link) -> None:
+        await link.receive("answer", "shop")
+
+    town = Town("bank", "shop", timeouts=replace(QUICK, farewell=10.0))
+    with Proxy(town.addresses["bank"], cut) as proxy:
+        town.reach("shop", "bank", proxy.address)
+        found = town.run({"bank": waits, "shop": interrupted})
+    assert isinstance(found["shop"], KeyboardInterrupt)
+    assert str(found["bank"]) == "shop left the run: its operator stopped it"
+    assert next(cuts, None) is None  # both cuts were made
 
 
 def test_a_party_that_starts_again_sends_all_others_back_to_greet_it() -> None:

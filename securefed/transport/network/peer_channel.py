@@ -6,6 +6,7 @@ large message fills its connection for minutes. A question behind it would not s
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -79,6 +80,8 @@ class Line:
         self._lock = threading.Lock()
         self._question: Question | None = None
         self._unanswered: float | None = None
+        self.answered = self.failed = -math.inf
+        """When the last greeting that was answered, and the last that failed, was sent."""
         self._warm = False
         self._proven = False
         self._rate = 0.0
@@ -113,7 +116,7 @@ class Line:
             with self._lock:
                 if self._question is question:
                     self._question = None
-            self._answered(attempt, known, self._host.now() - now, done)
+            self._answered(attempt, known, now, done)
 
         # Without the lock: what they end calls `answered` of an earlier question, which takes it.
         if before is not None:
@@ -123,27 +126,26 @@ class Line:
         call.add_done_callback(answered)
         return True
 
-    @property
-    def asking(self) -> bool:
-        return self._question is not None
-
     def _leave_unanswered(self, since: float) -> None:
         if self._unanswered is None:
             self._unanswered = since
 
-    def _answered(self, attempt: Attempt, known: bytes, trip: float, call: Any) -> None:
+    def _answered(self, attempt: Attempt, known: bytes, sent: float, call: Any) -> None:
+        trip = self._host.now() - sent
         try:
             hello = codec.decode_hello(call.result())
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                self._leave_unanswered(self._host.now() - trip)
+                self._leave_unanswered(sent)
+            self.failed = sent
             self._failed(attempt, translate(error, self.name, self.address))
         except grpc.FutureCancelledError:
+            self.failed = sent
             self._failed(attempt, "the call was cancelled")
         except Malformed as error:
             attempt.fail(type(error)(f"{self.name} answered with {error}"))
         else:
-            self._unanswered = None
+            self._unanswered, self.answered = None, sent
             if hello.sender != self.name:
                 attempt.fail(Malformed(f"{self.name} answered with the name {hello.sender!r}"))
                 return

@@ -303,19 +303,26 @@ class Driver:
                 return
 
     def _say_farewell(self) -> None:
-        """Tell all reachable peers that we leave, which saves them a wait."""
-        deadline, changed = self._host.now() + self._timeouts.farewell, self._attempt.changed
+        """Tell all reachable peers that we leave, which saves them a wait.
+
+        A greeting can fail although the peer is there, for example while its connection is made anew.
+        So it is repeated to a peer that gave a sign of life a moment ago.
+        """
+        attempt, timeouts, begun = self._attempt, self._timeouts, self._host.now()
         untold = dict(self._lines)
 
-        def asking() -> bool:
-            return any(line.asking for line in self._lines.values())
+        def told() -> bool:
+            return all(line.answered >= begun for line in untold.values())
 
-        while self._host.now() < deadline and (untold or asking()):
+        while untold and (now := self._host.now()) - begun < timeouts.farewell:
             for name, line in tuple(untold.items()):
-                if line.greet(self._attempt, self._timeouts.farewell):
+                absent = line.failed >= begun and now - attempt.quiet_since(name) > timeouts.answer
+                if line.answered >= begun or absent:
                     del untold[name]
-            with changed:
-                changed.wait(SOON)
+                else:
+                    line.greet(attempt, timeouts.farewell)
+            with attempt.changed:
+                attempt.changed.wait_for(told, SOON)
 
     # Waiting. Whoever is waited for is asked from time to time whether it is still there.
 
