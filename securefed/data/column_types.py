@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -73,7 +74,7 @@ _POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][+-]?\d+)?")
 
 
-def _plain_number(text: str) -> float | None:
+def plain_number(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
@@ -94,7 +95,7 @@ def _thousands_number(text: str) -> float | None:
     """1,234.5 and 1234.5."""
     if _THOUSANDS.fullmatch(text):
         return float(text.replace(",", ""))
-    return _plain_number(text)
+    return plain_number(text)
 
 
 def _as_number(value: object) -> float | None:
@@ -104,72 +105,46 @@ def _as_number(value: object) -> float | None:
         return None
 
 
-def _numbers(values: list[Any]) -> NDArray[Any]:
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-
-
-def _words(values: list[Any]) -> NDArray[Any]:
-    return np.array(["" if value is None else value for value in values], dtype=str)
+def _array(gap: object, dtype: str) -> Callable[[list[Any]], NDArray[Any]]:
+    """Values in an array, with `gap` where one is missing."""
+    return lambda values: np.array([gap if value is None else value for value in values], dtype)
 
 
 # Dates
 
-DATE_FORMS: dict[str, tuple[str, ...]] = {"age": ("age",), "parts": ("year", "month", "weekday")}
-"""What a column of dates becomes, by the name of the setting."""
 YEAR = 365.2425
 
 _TIME = r"(?:[ T]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
-_YEAR_FIRST = re.compile(rf"(\d{{4}})([/-])(\d{{1,2}})\2(\d{{1,2}}){_TIME}")
-_DOTTED = re.compile(rf"(\d{{1,2}})\.(\d{{1,2}})\.(\d{{4}}){_TIME}")
-_DIGITS = re.compile(r"(\d{4})(\d{2})(\d{2})(?:\.0)?")
-_YEAR_LAST = re.compile(rf"(\d{{1,2}})([/-])(\d{{1,2}})\2(\d{{4}}){_TIME}")
+_YEAR_FIRST = rf"(?P<y>\d{{4}})([/-])(?P<m>\d{{1,2}})\2(?P<d>\d{{1,2}}){_TIME}"
+_DOTTED = rf"(?P<d>\d{{1,2}})\.(?P<m>\d{{1,2}})\.(?P<y>\d{{4}}){_TIME}"
+_DAY_FIRST = rf"(?P<d>\d{{1,2}})([/-])(?P<m>\d{{1,2}})\2(?P<y>\d{{4}}){_TIME}"
+_MONTH_FIRST = rf"(?P<m>\d{{1,2}})([/-])(?P<d>\d{{1,2}})\2(?P<y>\d{{4}}){_TIME}"
+_DIGITS = r"(?P<y>\d{4})(?P<m>\d{2})(?P<d>\d{2})(?:\.0)?"
 
 
-def parse_date(text: str) -> np.datetime64 | None:
-    """A day written as 2024-03-01, 2024/03/01 or 01.03.2024."""
-    if match := _YEAR_FIRST.fullmatch(text):
-        return _day(match[1], match[3], match[4])
-    if match := _DOTTED.fullmatch(text):
-        return _day(match[3], match[2], match[1])
-    return None
+def _date_parser(*more: str) -> Callable[[str], np.datetime64 | None]:
+    """Read days of these forms, and such as 2024-03-01, 2024/03/01 or 01.03.2024."""
+    forms = [re.compile(form) for form in (*more, _YEAR_FIRST, _DOTTED)]
 
-
-def parse_day_first(text: str) -> np.datetime64 | None:
-    """A day written as 31/12/2024 or 31-12-2024, or in a form that `parse_date` takes."""
-    match = _YEAR_LAST.fullmatch(text)
-    return _day(match[4], match[3], match[1]) if match else parse_date(text)
-
-
-def parse_month_first(text: str) -> np.datetime64 | None:
-    """A day written as 12/31/2024 or 12-31-2024, or in a form that `parse_date` takes."""
-    match = _YEAR_LAST.fullmatch(text)
-    return _day(match[4], match[1], match[3]) if match else parse_date(text)
-
-
-def parse_digits(text: str) -> np.datetime64 | None:
-    """A day written as 20241231, or in a form that `parse_date` takes."""
-    match = _DIGITS.fullmatch(text)
-    return _day(match[1], match[2], match[3]) if match else parse_date(text)
-
-
-def _day(year: str, month: str, day: str) -> np.datetime64 | None:
-    try:
-        return np.datetime64(date(int(year), int(month), int(day)), "D")
-    except ValueError:
+    def parse(text: str) -> np.datetime64 | None:
+        match = next(filter(None, (form.fullmatch(text) for form in forms)), None)
+        with suppress(ValueError):  # 2024-02-30
+            if match is not None:
+                return np.datetime64(date(int(match["y"]), int(match["m"]), int(match["d"])), "D")
         return None
 
+    return parse
 
-def as_day(value: object) -> np.datetime64 | None:
+
+parse_date, parse_digits = _date_parser(), _date_parser(_DIGITS)
+
+
+def _as_day(value: object) -> np.datetime64 | None:
     """A date, a datetime, numpy's or pandas' as a day."""
     if not isinstance(value, date | np.datetime64):
         return None
     day: np.datetime64 = np.array([value], dtype="datetime64[D]")[0]
     return None if np.isnat(day) else day
-
-
-def as_days(values: Sequence[np.datetime64 | None]) -> NDArray[Any]:
-    """Days in an array; NaT where one is missing."""
-    return np.array([np.datetime64("NaT") if day is None else day for day in values], dtype="datetime64[D]")
 
 
 def newest(days: NDArray[Any]) -> float:
@@ -196,13 +171,13 @@ TYPES: list[ColumnType] = [
         "numbers",
         "f",
         readings=(
-            Reading("number", _plain_number),
+            Reading("number", plain_number),
             Reading("decimal comma", _comma_number, ("decimal", ",")),
             Reading("declared comma", _declared_comma_number, ("decimal", ","), only_declared=True),
             Reading("decimal point", _thousands_number, ("decimal", ".")),
         ),
         convert=_as_number,
-        array=_numbers,
+        array=_array(np.nan, "float64"),
         example="12.5",
     ),
     ColumnType(
@@ -211,19 +186,19 @@ TYPES: list[ColumnType] = [
         "M",
         readings=(
             Reading("date", parse_date),
-            Reading("day first", parse_day_first, ("dayfirst", True)),
-            Reading("month first", parse_month_first, ("dayfirst", False)),
+            Reading("day first", _date_parser(_DAY_FIRST), ("dayfirst", True)),
+            Reading("month first", _date_parser(_MONTH_FIRST), ("dayfirst", False)),
             Reading("digits", parse_digits, only_declared=True),
         ),
-        convert=as_day,
-        array=as_days,
-        similar=_YEAR_LAST,
+        convert=_as_day,
+        array=_array(np.datetime64("NaT"), "datetime64[D]"),
+        similar=re.compile(_DAY_FIRST),
         example="2024-12-31",
-        forms=DATE_FORMS,
+        forms={"age": ("age",), "parts": ("year", "month", "weekday")},
         part=date_part,
         reference=newest,
     ),
-    ColumnType("words", "words", "U", (Reading("words", str),), convert=str, array=_words),
+    ColumnType("words", "words", "U"),
 ]
 """In the order in which a column is tried; words take everything."""
 

@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.data.column import Column, gaps
-from securefed.data.column_types import TYPES, column_type
+from securefed.data.column_types import column_type
 from securefed.data.readings import POLICY, Policy
-from securefed.data.storage import new_table, row_blocks
+from securefed.data.storage import ColumnStore, row_blocks
 from securefed.declare import check_choice
 from securefed.errors import DataError, Problems
 
@@ -79,8 +80,13 @@ class FittedColumns:
     @property
     def untransformed(self) -> NDArray[np.intp]:
         """Which of those numbers are columns as they were given; all of them where none is."""
-        own = [name == column.name for column in self.source for name in column.names]
-        return np.flatnonzero(own) if any(own) else np.arange(len(own))
+        own = self._as_given
+        return np.flatnonzero(own) if own.any() else np.arange(len(own))
+
+    @property
+    def _as_given(self) -> NDArray[np.bool_]:
+        """Whether each number is a column, not a spline, a category or an indicator that it became."""
+        return np.array([name == column.name for column in self.source for name in column.names])
 
     @property
     def given(self) -> list[str]:
@@ -99,69 +105,48 @@ class FittedColumns:
         *,
         transform: str = "none",
         standardise: bool = True,
-        one_hot: Sequence[str] = (),
         owner: str = "table",
         policy: Policy = POLICY,
-        readings: Mapping[str, str] | None = None,
     ) -> tuple[Self, Array]:
-        """Fit on these rows, and return the rows as numbers too. `one_hot`: numbers that are codes."""
+        """Fit on these rows, and return the rows as numbers too."""
         check_choice("transform", transform, TRANSFORMS)
-        problems, made_of = Problems(owner), list[Column]()
-        for name in policy.named:
-            if name not in table:
-                problems.add(f"{owner}: no column {name!r} (impute or dates); it has {', '.join(table)}")
-        for name, values in table.items():
+        problems, source, store = Problems(owner), list[Column](), ColumnStore()
+        for name in table:
             with problems.gathered():
-                for part, taken, dated in _parts(name, values, transform, policy, owner):
-                    one = name in one_hot
-                    made_of.append(
-                        Column.of(part, taken, transform, one_hot=one, owner=owner, policy=policy, **dated)
-                    )
+                values = table[name]
+                for column in _columns(name, values, transform, policy, owner):
+                    source.append(column)
+                    store.add(column.numbers(values, owner)[0])
         problems.check()
-        source = tuple(made_of)
-        numbers, _ = cls(source, np.zeros(0), np.ones(0))._numbers(table, owner)
+        numbers = store.table()
         mean, scale = np.zeros(numbers.shape[1]), np.ones(numbers.shape[1])
-        limits = np.zeros((2, 0))
+        columns = cls(tuple(source), mean, scale, tuple(policy.missing))
         if standardise:
             limits = _limits(numbers)
-            _warn_of_outliers(numbers, limits, cls(source, mean, scale).names, owner)
+            _warn_of_outliers(numbers, limits, columns.names, owner)
             np.clip(numbers, *limits, out=numbers)
             mean, scale = _moments(numbers)
             if transform == "auto":
-                scale[_derived(source)] *= np.sqrt(PENALTY)
-        columns = cls(source, mean, scale, tuple(policy.missing), dict(readings or {}), limits)
-        if standardise:
+                scale[~columns._as_given] *= np.sqrt(PENALTY)
+            columns = replace(columns, mean=mean, scale=scale, limits=limits)
             columns._scale(numbers)
         return columns, numbers
 
     def apply(self, table: Table, owner: str = "table") -> tuple[Array, dict[str, int]]:
         """Other rows by the same measure; and the columns with values that training did not know, counted."""
-        problems = Problems(owner)
-        for name, due in self.kinds.items():
-            if name not in table:
-                few = ", ".join(list(table)[:6]) + (" ..." if len(table) > 6 else "")
-                problems.add(f"{owner}: column {name!r} of the training is missing; it has {few}")
-            elif (now := column_type(table[name])).name != due:
-                before = next(each.plural for each in TYPES if each.name == due)
-                problems.add(f"{owner}: column {name!r} holds {now.plural}, in training it held {before}")
+        problems, unknown, store = Problems(owner), dict[str, int](), ColumnStore()
+        for name, columns in groupby(self.source, lambda column: column.origin):
+            with problems.gathered():
+                values = table[name]
+                for column in columns:
+                    made, strange = column.numbers(values, owner)
+                    store.add(made)
+                    if strange:
+                        unknown[name] = max(strange, unknown.get(name, 0))
         problems.check()
-        numbers, unknown = self._numbers(table, owner)
+        numbers = store.table()
         if (self.scale != 1).any() or self.mean.any():
             self._scale(numbers)
-        return numbers, unknown
-
-    def _numbers(self, table: Table, owner: str) -> tuple[Array, dict[str, int]]:
-        """A column after the other, into a table of their own."""
-        rows, unknown, problems = len(next(iter(table.values()))), dict[str, int](), Problems(owner)
-        numbers, first = new_table(rows, len(self.names)), 0
-        for column in self.source:
-            with problems.gathered():
-                part, strange = column.numbers(table[column.origin], owner)
-                numbers[:, first : first + part.shape[1]] = part
-                first += part.shape[1]
-                if strange:
-                    unknown[column.origin] = max(strange, unknown.get(column.origin, 0))
-        problems.check()
         return numbers, unknown
 
     def _scale(self, numbers: Array) -> None:
@@ -204,12 +189,6 @@ class FittedColumns:
         return columns
 
 
-def _derived(source: Sequence[Column]) -> NDArray[np.intp]:
-    """Return which numbers are splines, categories or indicators, not columns as they were given."""
-    names = [(name, column.name) for column in source for name in column.names]
-    return np.flatnonzero([name != raw for name, raw in names])
-
-
 def _limits(numbers: Array) -> Array:
     """Return what each column is cut to: the middle 95% of its values, and as much again on either side.
 
@@ -241,15 +220,15 @@ def _warn_of_outliers(numbers: Array, limits: Array, names: Sequence[str], owner
             )
 
 
-def _parts(
-    name: str, values: NDArray[Any], transform: str, policy: Policy, owner: str
-) -> list[tuple[str, NDArray[Any], dict[str, Any]]]:
-    """A column as it is, or the parts of one whose type has several forms."""
+def _columns(name: str, values: NDArray[Any], transform: str, policy: Policy, owner: str) -> Iterator[Column]:
+    """Yield a column as it is fitted, or the parts of one whose type has several forms."""
     kind, form = column_type(values), policy.dates.get(name)
+    one_hot = name in (policy.one_hot or ())
     if form is not None and form not in kind.forms:
         raise DataError(f"{owner}: dates: column {name!r} holds {kind.plural}, not dates")
     if kind.part is None or kind.reference is None:
-        return [(name, values, {})]
+        yield Column.of(name, values, transform, one_hot=one_hot, owner=owner, policy=policy)
+        return
     known = values[values == values]
     if not len(known):
         raise DataError(gaps(owner, name, values != values))
@@ -260,14 +239,10 @@ def _parts(
             f"or one_hot = [{name!r}]"
         )
     reference = kind.reference(known)
-    return [
-        (
-            f"{name}.{part}",
-            kind.part(values, part, reference),
-            {"given": name, "part": part, "newest": reference},
-        )
-        for part in kind.forms[form or next(iter(kind.forms))]
-    ]
+    for part in kind.forms[form or next(iter(kind.forms))]:
+        cut, origin = kind.part(values, part, reference), {"given": name, "part": part, "newest": reference}
+        part_name = f"{name}.{part}"
+        yield Column.of(part_name, cut, transform, one_hot=one_hot, owner=owner, policy=policy, **origin)
 
 
 def _moments(numbers: Array) -> tuple[Array, Array]:

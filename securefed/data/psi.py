@@ -40,7 +40,8 @@ blocks ahead of the answers, and nobody sends while the other does: nothing pile
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
@@ -52,7 +53,8 @@ from securefed.crypto.scheme import SERIAL, Mapper, progress
 from securefed.data import curve
 from securefed.data import psi_local as psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder
-from securefed.data.psi_local import BUCKET, Buckets, RepeatCheck, Spool, bucket_count, cut
+from securefed.data.psi_local import BUCKET, Buckets, RepeatCheck, bucket_count, cut
+from securefed.data.storage import Spool
 from securefed.declare import check_integer
 from securefed.errors import SettingError
 from securefed.transport.link import Link
@@ -222,11 +224,11 @@ async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes])
     for other in others:
         side.send_size(other)
     counts = {other: await side.receive_size(other) for other in others}
-    ids, blinded = psi_work.shuffled(side.ids), Spool(4)
+    ids, blinded = psi_work.shuffled(side.ids), psi_work.spool(4)
     for block in side.followed(ids, "masking ids"):  # the others make their tables in the meantime
         blob = side.run(partial(psi_work.masked, mask), _pieces(block[:, :4]))
         blinded.append(psi_work.words(blob, 4))
-    buckets = {other: Buckets(9, psi_work.tables(counts[other])) for other in others}
+    buckets = {other: Buckets(9, bucket_count(counts[other])) for other in others}
     points = {other: _Points(side, "psi-evaluated", other, len(side)) for other in others}
     steps = -(-len(side) // BLOCK)
     for step in progress(range(steps + WINDOW), "comparing ids", steps + WINDOW):
@@ -256,7 +258,7 @@ async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes])
 
 async def _open(side: _Side, other: str, count: int, buckets: Buckets, total: Words) -> None:
     """Add to `total`, by place, what this party's ids open in the tables of `other`."""
-    for step in range(psi_work.tables(count)):
+    for step in range(bucket_count(count)):
         table = await side.receive_due("psi-table", other, step, psi_work.table_bytes(count))
         with side.link.activity("alignment"):
             block = buckets.read(step)
@@ -284,7 +286,7 @@ async def _answer(side: _Side, hub: str, others: Sequence[str], scalar: bytes) -
     side.send_size(hub)
     count = await side.receive_size(hub)
     keys = await _share_keys(side, others)
-    own, names = Buckets(8, psi_work.tables(len(side))), Spool(2)
+    own, names = Buckets(8, bucket_count(len(side))), psi_work.spool(2)
     for block in side.followed(side.ids, "masking ids"):
         work = partial(psi_work.own_values, scalar, side.link.name, keys)
         values = psi_work.words(side.run(work, _pieces(block)), 8)
@@ -333,37 +335,21 @@ async def _receive_common(side: _Side, hub: str, names: Spool, hub_size: int) ->
         raise BadAlignment(f"{hub}: {size} bytes of psi-common announced, at most {most} are allowed")
     if size % _CUT:
         raise BadAlignment(f"{hub}: {size} bytes of psi-common, a multiple of {_CUT} is due")
-    places = _walk(names)
-    common = np.empty(size // _CUT, dtype=np.intp)
-    done = 0
-    async for name in _names_of(side, hub, size):
-        for place, own in places:
-            if own == name:
-                common[done] = place
-                break
-        else:
-            known = any(own == name for _, own in _walk(names))
-            raise BadAlignment(
-                f"{hub}: the common ids are not in the agreed order, each once"
-                if known
-                else f"{hub}: named an id as common that {side.link.name} does not have"
-            )
-        done += 1
-    return side.rows[common]
-
-
-async def _names_of(side: _Side, hub: str, size: int) -> AsyncIterator[bytes]:
+    places, common = _walk(names), array("q")
     for step, start in enumerate(range(0, size, _CHUNK), 1):
-        for name in cut(await side.receive_due("psi-common", hub, step, min(_CHUNK, size - start)), _CUT):
-            yield name
+        blob = await side.receive_due("psi-common", hub, step, min(_CHUNK, size - start))
+        for name in cut(blob, _CUT):
+            place = next((place for place, own in places if own == name), None)
+            if place is None and any(own == name for _, own in _walk(names)):
+                raise BadAlignment(f"{hub}: the common ids are not in the agreed order, each once")
+            if place is None:
+                raise BadAlignment(f"{hub}: named an id as common that {side.link.name} does not have")
+            common.append(place)
+    return side.rows[np.array(common, dtype=np.intp)]
 
 
 def _walk(names: Spool) -> Iterator[tuple[int, bytes]]:
-    place = 0
-    for block in names.blocks(BLOCK):
-        for own in cut(block.astype("<u8").tobytes(), _CUT):
-            yield place, own
-            place += 1
+    return enumerate(own for block in names.blocks(BLOCK) for own in cut(block.astype("<u8").tobytes(), _CUT))
 
 
 def _pieces(block: Words) -> list[bytes]:

@@ -1,19 +1,16 @@
 """What a party of a set intersection (securefed.data.psi) computes by itself.
 
-Functions of pieces run in worker processes and take and give bytes. Records are rows of 64-bit words. A file
-without a name holds all but the first few; it is gone with the process. `Buckets` deals records out by a
-number of theirs, so that a sort, a shuffle or a search for repetitions needs the memory of one bucket.
+Functions of pieces run in worker processes and take and give bytes. Records are rows of 64-bit words, in
+files where there are many (securefed.data.storage). `Buckets` deals records out by a number of theirs, so
+that a sort, a shuffle or a search for repetitions needs the memory of one bucket.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
-import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import ceil, sqrt
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +18,7 @@ from numpy.typing import NDArray
 from securefed.data import curve, okvs
 from securefed.data.curve import POINT
 from securefed.data.ids import normalised_blocks, repeated_ids
+from securefed.data.storage import KeyedSpool, Spool
 
 _BLOCK = 8192
 BUCKET = 1 << 16
@@ -47,7 +45,7 @@ def sorted_ids(ids: Collection[object], owner: str, form: str) -> tuple[Spool, R
         numbers = np.arange(start, start + len(texts), dtype=np.uint64)
         buckets.add(np.column_stack([digests, numbers]), bucket_of(digests[:, 0], count))
         start += len(texts)
-    in_order, rows, twice = Spool(4), list[Rows](), list[int]()
+    in_order, rows, twice = spool(4), list[Rows](), list[int]()
     for each in buckets:
         placed = each[np.lexsort(each[:, 3::-1].T)]
         same = (placed[1:, :4] == placed[:-1, :4]).all(axis=1)
@@ -73,10 +71,10 @@ def shuffled(in_order: Spool) -> Spool:
         places = np.arange(start, start + len(block), dtype=np.uint64)
         buckets.add(np.column_stack([block, places]), bucket_of(_random(len(block)), buckets.count))
         start += len(block)
-    spool = Spool(5)
+    mixed = spool(5)
     for each in buckets:
-        spool.append(each[np.argsort(_random(len(each)))])
-    return spool
+        mixed.append(each[np.argsort(_random(len(each)))])
+    return mixed
 
 
 def _random(count: int) -> Words:
@@ -114,13 +112,11 @@ def hub_values(undo: bytes, party: str, piece: tuple[bytes, bytes]) -> bytes:
 
 def values(party: str, digests: Iterable[bytes], points: Iterable[bytes]) -> Words:
     """F_j of each id, eight words: two hide its share, four are its place in a table, two name it to j."""
-    start = hashlib.sha512(b"securefed-psi-value-v1" + hashlib.sha256(party.encode()).digest())
-    lists: list[bytes] = []
-    for digest, point in zip(digests, points, strict=True):
-        state = start.copy()
-        state.update(digest + point)
-        lists.append(state.digest())
-    return words(b"".join(lists), 8)
+    start = b"securefed-psi-value-v1" + hashlib.sha256(party.encode()).digest()
+    each = (
+        hashlib.sha512(start + digest + point).digest() for digest, point in zip(digests, points, strict=True)
+    )
+    return words(b"".join(each), 8)
 
 
 def _points_of(digests: bytes) -> list[bytes]:
@@ -134,20 +130,16 @@ def cut(blob: bytes, width: int) -> list[bytes]:
 # Tables. How many there are and how large they are follows from the number of ids alone.
 
 
-def tables(count: int) -> int:
-    return bucket_count(count)
-
-
 def table_of(numbers: Words, count: int) -> NDArray[np.intp]:
     """Which table of `count` ids each value belongs to."""
-    return bucket_of(numbers[:, 2], tables(count))
+    return bucket_of(numbers[:, 2], bucket_count(count))
 
 
 def capacity(count: int) -> int:
     """Ids that one table of `count` ids has room for."""
-    if tables(count) == 1:
+    if bucket_count(count) == 1:
         return count
-    mean = count / tables(count)
+    mean = count / bucket_count(count)
     return ceil(mean + SPREAD * sqrt(mean))
 
 
@@ -178,51 +170,18 @@ def bucket_of(words: Words, count: int) -> NDArray[np.intp]:
     return ((words >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.intp)
 
 
-class Spool:
-    """Rows of so many words, appended and read again by number."""
-
-    def __init__(self, columns: int) -> None:
-        self.columns, self._count = columns, 0
-        self._held: list[Words] = []
-        self._file: IO[bytes] | None = None
-
-    def __len__(self) -> int:
-        return self._count
-
-    def append(self, rows: Words) -> None:
-        self._count += len(rows)
-        if self._file is None:
-            self._held.append(rows)
-            if self._count <= BUCKET:
-                return
-            self._file = tempfile.TemporaryFile(prefix="securefed-")  # noqa: SIM115  (as long as this lives)
-            weakref.finalize(self, self._file.close)
-            rows = np.concatenate(self._held)
-            self._held = []
-        self._file.seek(0, os.SEEK_END)
-        self._file.write(np.ascontiguousarray(rows, dtype=np.uint64).tobytes())
-
-    def read(self, start: int, stop: int) -> Words:
-        if self._file is None:
-            self._held = [np.concatenate([np.empty((0, self.columns), dtype=np.uint64), *self._held])]
-            return self._held[0][start:stop]
-        width = 8 * self.columns
-        self._file.seek(width * start)
-        blob = self._file.read(width * (min(stop, self._count) - start))
-        return np.frombuffer(blob, dtype=np.uint64).reshape(-1, self.columns)
-
-    def blocks(self, size: int) -> Iterator[Words]:
-        for start in range(0, self._count, size):
-            yield self.read(start, start + size)
+def spool(columns: int) -> Spool:
+    """Rows of so many words: a file where they are more than a bucket."""
+    return Spool(columns, np.uint64, 8 * columns * BUCKET)
 
 
-class Buckets:
+class Buckets(KeyedSpool):
     """Rows of so many words in `count` buckets."""
 
     def __init__(self, columns: int, count: int) -> None:
-        self.count, self._spool = count, Spool(columns)
+        super().__init__(spool(columns))
+        self.count = count
         self._waiting: list[tuple[Words, NDArray[np.intp]]] = []
-        self._extents: list[list[tuple[int, int]]] = [[] for _ in range(count)]
 
     def add(self, rows: Words, buckets: NDArray[np.intp]) -> None:
         """Each row into the bucket of its number."""
@@ -236,17 +195,14 @@ class Buckets:
         rows, buckets = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
         self._waiting = []
         order = np.argsort(buckets, kind="stable")
-        first = len(self._spool)
-        edges = (first + np.searchsorted(buckets[order], np.arange(self.count + 1))).tolist()
-        self._spool.append(rows[order])
-        for bucket in range(self.count):
-            if edges[bucket] < edges[bucket + 1]:
-                self._extents[bucket].append((edges[bucket], edges[bucket + 1]))
+        edges = np.searchsorted(buckets[order], np.arange(1, self.count))
+        for bucket, part in enumerate(np.split(rows[order], edges)):
+            if len(part):
+                self.append(bucket, part)
 
-    def read(self, bucket: int) -> Words:
+    def read(self, key: object) -> Words:
         self._deal()
-        parts = [self._spool.read(*extent) for extent in self._extents[bucket]]
-        return np.concatenate([np.empty((0, self._spool.columns), dtype=np.uint64), *parts])
+        return super().read(key)
 
     def __iter__(self) -> Iterator[Words]:
         return map(self.read, range(self.count))

@@ -1,8 +1,7 @@
 """Large tables of numbers: in memory up to a size, in a file beyond it, so that rows are bounded by disk.
 
-The file is in the folder for temporary files (TMPDIR), readable by its owner alone, and goes with the array.
-It holds a party's own columns, as its data file does. `ColumnStore` has columns as they were read, of which
-one at a time is in memory.
+The file is in the folder for temporary files (TMPDIR). It has no name, so nobody else can open it, and it
+goes with the process. It holds a party's own numbers, as its data file does.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterator
-from contextlib import suppress
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +28,8 @@ def new_table(rows: int, columns: int) -> Array:
     """Not filled yet."""
     if rows * columns * 8 <= MOST_IN_MEMORY:
         return np.empty((rows, columns))
-    handle, path = tempfile.mkstemp(prefix="securefed-columns-")
-    os.close(handle)
-    table: Array = np.memmap(path, np.float64, "w+", shape=(rows, columns))
-    weakref.finalize(table, _remove, path, os.getpid())
-    return table
+    with tempfile.TemporaryFile(prefix="securefed-") as file:  # the map of it stays
+        return np.memmap(file, np.float64, "w+", shape=(rows, columns))
 
 
 def row_blocks(rows: int) -> Iterator[slice]:
@@ -54,47 +49,72 @@ def take_rows(table: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
     return chosen
 
 
-class ColumnStore:
-    """Columns of numbers by name, a block of rows after the other: a file where they are large."""
+class Spool:
+    """Rows of so many numbers of 8 bytes, appended and read again by number. Beyond `most` bytes: a file."""
+
+    def __init__(self, columns: int, kind: type[np.generic], most: int) -> None:
+        self._shape, self._kind, self._count = (-1, columns), kind, 0
+        self._file = tempfile.SpooledTemporaryFile(most, prefix="securefed-")  # noqa: SIM115  (as long as self)
+        weakref.finalize(self, self._file.close)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, rows: NDArray[Any]) -> None:
+        self._count += len(rows)
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(rows.astype(self._kind).tobytes())
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        width = 8 * self._shape[1]
+        self._file.seek(width * start)
+        return np.frombuffer(self._file.read(width * (stop - start)), self._kind).reshape(self._shape)
+
+    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        for start in range(0, self._count, size):
+            yield self.read(start, start + size)
+
+
+class KeyedSpool:
+    """Rows under keys, a block of rows of one key after the other."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._places: dict[object, list[tuple[int, int]]] = {}
+
+    def append(self, key: object, rows: NDArray[Any]) -> None:
+        start = len(self._spool)
+        self._spool.append(rows)
+        self._places.setdefault(key, []).append((start, start + len(rows)))
+
+    def read(self, key: object) -> NDArray[Any]:
+        parts = [self._spool.read(*place) for place in self._places.get(key, ())]
+        return np.concatenate([self._spool.read(0, 0), *parts])
+
+    def drop(self, key: object) -> None:
+        self._places.pop(key, None)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+
+class ColumnStore(KeyedSpool):
+    """Columns of numbers, of which one at a time is in memory where they are large."""
 
     def __init__(self) -> None:
-        self._bytes = 0
-        self._held: list[tuple[str, Array]] = []
-        self._file: IO[bytes] | None = None
-        self._extents: dict[str, list[tuple[int, int]]] = {}
+        super().__init__(Spool(1, np.float64, MOST_RAW))
 
-    def append(self, column: str, numbers: Array) -> None:
-        self._extents.setdefault(column, [])
-        self._held.append((column, numbers))
-        self._bytes += numbers.nbytes
-        if self._bytes > MOST_RAW and self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="securefed-")  # noqa: SIM115  (as long as this lives)
-            weakref.finalize(self, self._file.close)
-        if self._file is not None:
-            for name, part in self._held:
-                self._extents[name].append((self._file.seek(0, os.SEEK_END), len(part)))
-                self._file.write(part.tobytes())
-            self._held = []
+    def read(self, key: object) -> Array:
+        return super().read(key)[:, 0]
 
-    def drop(self, column: str) -> None:
-        self._held = [(name, part) for name, part in self._held if name != column]
-        self._extents.pop(column, None)
+    def add(self, table: Array) -> None:
+        """Keep the columns of a table, after those that are there."""
+        for column in table.T:
+            self.append(len(self._places), column)
 
-    def __contains__(self, column: str) -> bool:
-        return column in self._extents
-
-    def read(self, column: str) -> Array:
-        if self._file is None:
-            return np.concatenate([part for name, part in self._held if name == column])
-        values, first = np.empty(sum(count for _, count in self._extents[column])), 0
-        for start, count in self._extents[column]:
-            self._file.seek(start)
-            values[first : first + count] = np.frombuffer(self._file.read(8 * count))
-            first += count
-        return values
-
-
-def _remove(path: str, owner: int) -> None:
-    if os.getpid() == owner:
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+    def table(self) -> Array:
+        """All columns side by side; they are equally long."""
+        table = new_table(len(self._spool) // len(self._places), len(self._places))
+        for place, key in enumerate(self._places):
+            table[:, place] = self.read(key)
+        return table

@@ -53,16 +53,15 @@ def test_unknown_categories_are_counted_where_there_is_no_place_for_them() -> No
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ({"age": AGE, "code": CODE}, "column 'region' of the training is missing"),
-        ({**TABLE, "region": AGE}, "'region' holds numbers, in training it held words"),
-        ({**TABLE, "age": REGION}, "'age' holds words, in training it held numbers"),
+        ({"age": AGE, "code": CODE}, r"no column 'region' \(a feature\)"),
+        ({**TABLE, "age": REGION}, "column 'age' holds numbers, but 400 fields are not"),
         ({**TABLE, "age": np.where(AGE > 60, np.nan, AGE)}, "missing or infinite"),
     ],
 )
 def test_rows_of_another_kind_are_refused(rows: dict[str, NDArray[Any]], said: str) -> None:
-    columns, _ = FittedColumns.fit(TABLE)
+    _, fitted = Party("shop", Frame(TABLE)).fitted()
     with pytest.raises(DataError, match=said):
-        columns.apply(rows, "shop")
+        Party("shop", Frame(rows)).transformed(fitted)
 
 
 def test_scales_do_not_matter_and_nothing_is_far_away() -> None:

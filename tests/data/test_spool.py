@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from securefed.data import curve, psi, psi_local
-from securefed.data.psi_local import Buckets, RepeatCheck, Spool
+from securefed.data.psi_local import Buckets, RepeatCheck
 from securefed.errors import DataError
 from tests.data.test_psi import align
 
@@ -26,7 +26,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 def test_rows_come_back_in_memory_and_from_the_file() -> None:
     rows = np.arange(90, dtype=np.uint64).reshape(30, 3)
-    kept = Spool(3)
+    kept = psi_local.spool(3)
     for start in range(0, 30, 7):
         kept.append(rows[start : start + 7])
         np.testing.assert_array_equal(kept.read(0, 30), rows[: start + 7])
@@ -78,9 +78,11 @@ def test_repeated_ids_are_named_by_what_they_are() -> None:
 def test_tables_have_room_for_ten_deviations() -> None:
     """The sum of the binomial tails above the room, by Chernoff's bound, is below 2^-60 at any size."""
     for count in (65_537, 100_000, 1_000_000, psi.MAX_IDS):
-        mean = count / psi_local.tables(count)
+        mean = count / psi_local.bucket_count(count)
         more = psi_local.capacity(count) / mean
-        log_tail = -mean * (more * np.log(more) - more + 1) / np.log(2) + np.log2(psi_local.tables(count))
+        log_tail = -mean * (more * np.log(more) - more + 1) / np.log(2) + np.log2(
+            psi_local.bucket_count(count)
+        )
         assert log_tail < -60
         assert more < 1.06
 
