@@ -46,9 +46,8 @@ def hash_to_curve(messages: Sequence[bytes], tag: bytes) -> list[bytes]:
         raise DataError(f"tag: {len(tag)} bytes given, 1 to 255 are allowed")
     suffix = tag + bytes([len(tag)])
     start = hashlib.sha512(bytes(128))
-    fields = [_to_field(start.copy(), message, suffix) for message in messages]
-    inverses = _inverses([(1 + 2 * r * r) % PRIME for r in fields])
-    return [_elligator(inverse).to_bytes(POINT, "little") for inverse in inverses]
+    points = (_elligator(_to_field(start.copy(), message, suffix)) for message in messages)
+    return [point.to_bytes(POINT, "little") for point in points]
 
 
 def _to_field(state: hashlib._Hash, message: bytes, suffix: bytes) -> int:
@@ -58,26 +57,13 @@ def _to_field(state: hashlib._Hash, message: bytes, suffix: bytes) -> int:
     return int.from_bytes(block[:_LENGTH], "big") % PRIME
 
 
-def _elligator(inverse: int) -> int:
+def _elligator(r: int) -> int:
     """Elligator 2: exactly one of x and -x - J is on the curve, for x = -J / (1 + 2 r^2).
 
     The denominator is never 0: -1/2 is not a square modulo this prime.
     """
-    x = -_J * inverse % PRIME
+    x = -_J * int(gmpy2.invert(1 + 2 * r * r, PRIME)) % PRIME
     return x if gmpy2.jacobi((x * x + _J * x + 1) * x % PRIME, PRIME) >= 0 else (-x - _J) % PRIME
-
-
-def _inverses(values: list[int]) -> list[int]:
-    """All inverses for the price of one (Montgomery's trick)."""
-    running = [1]
-    for value in values:
-        running.append(running[-1] * value % PRIME)
-    inverse = pow(running[-1], -1, PRIME)
-    inverses = [0] * len(values)
-    for place in range(len(values) - 1, -1, -1):
-        inverses[place] = inverse * running[place] % PRIME
-        inverse = inverse * values[place] % PRIME
-    return inverses
 
 
 def multiply(scalar: bytes, points: Iterable[bytes]) -> list[bytes]:

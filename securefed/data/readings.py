@@ -207,11 +207,9 @@ class _Column:
 
     def _read_as(self, kind: ColumnType, *, declared: bool, reading: str | None) -> ReadColumn | None:
         """The column as this type, or None if it is another type."""
-        tried = [
-            (way, *self._parsed(kind, way))
-            for way in kind.readings
-            if self._allowed(way, declared) and reading in (None, way.name)
-        ] or [(way, *self._parsed(kind, way)) for way in kind.readings if self._allowed(way, declared)]
+        allowed = [way for way in kind.readings if self._allowed(way, declared)]
+        ways = [way for way in allowed if way.name == reading] or allowed
+        tried = [(way, *self._parsed(kind, way)) for way in ways]
         fitting = [(way, values) for way, values, odd in tried if not odd]
         if fitting:
             way, values = fitting[0]

@@ -20,7 +20,6 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TextIO
 
 import numpy as np
@@ -44,15 +43,12 @@ MOST_DIFFERENT = 1 << 16
 
 
 class Fields(Mapping[str, Sequence[object]]):
-    """The columns of a table in memory: a frame's or an array's."""
-
-    kinds: Mapping[str, str] = MappingProxyType({})
-    """The types that the source itself declares."""
+    """The columns of a table in memory: a frame's or an array's. `kinds`: types that it declares itself."""
 
     def __init__(
-        self, columns: Mapping[str, Sequence[object]], rows: int, kinds: Mapping[str, str] | None = None
+        self, columns: Mapping[str, Sequence[object] | None], rows: int, kinds: Mapping[str, str]
     ) -> None:
-        self._columns, self.rows, self.kinds = columns, rows, kinds or {}
+        self._columns, self.rows, self.kinds = columns, rows, kinds
 
     def numbers(self, column: str) -> NDArray[np.float64] | None:
         """A column as numbers if all its fields are plain numbers."""
@@ -63,7 +59,11 @@ class Fields(Mapping[str, Sequence[object]]):
         return iter(self[column])
 
     def __getitem__(self, column: str) -> Sequence[object]:
-        return self._columns[column]
+        fields = self._columns[column]
+        return list(self.each(column)) if fields is None else fields
+
+    def __contains__(self, column: object) -> bool:
+        return column in self._columns
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
@@ -83,25 +83,22 @@ class FileFields(Fields):
         self, path: Path, blocks: Callable[[Path, Collection[str]], Blocks], *, keep_texts: bool = False
     ) -> None:
         self._path, self._blocks = path, partial(blocks, path)
-        self._version = _version(path)
-        self._numbers, self._names, self.rows = ColumnStore(), list[str](), 0
-        others: dict[str, None] = {}
+        self._version, self._numbers = _version(path), ColumnStore()
+        names, others, rows = dict[str, None](), dict[str, None](), 0
         for block in self._blocks(()):
-            self._names = self._names or list(block)
-            self.rows += len(next(iter(block.values())))
-            for column, fields in block.items():
-                if column in others:
-                    continue
-                if keep_texts:  # 1.234 is not 1.234 where a decimal comma is declared
-                    others[column] = None
-                    continue
+            if not names:
+                names = dict.fromkeys(block)
+                others = dict(names) if keep_texts else {}  # a declared decimal comma: 1.234 is not 1.234
+            rows += len(next(iter(block.values())))
+            for column in block.keys() - others.keys():
                 try:
-                    self._numbers.append(column, np.asarray(fields, dtype=np.float64))
+                    self._numbers.append(column, np.asarray(block[column], dtype=np.float64))
                 except (TypeError, ValueError):
                     self._numbers.drop(column)
                     others[column] = None
-        self._texts = self._read(others) if others else {}
-        self._check(*map(len, self._texts.values()))
+        texts = self._read(others) if others else {}
+        super().__init__({**names, **texts}, rows, {})
+        self._check(*map(len, texts.values()))
 
     def _check(self, *counts: int) -> None:
         if any(count != self.rows for count in counts) or _version(self._path) != self._version:
@@ -122,17 +119,9 @@ class FileFields(Fields):
     def numbers(self, column: str) -> NDArray[np.float64] | None:
         return self._numbers.read(column) if column in self._numbers else None
 
-    def __getitem__(self, column: str) -> list[object]:
-        if column in self._texts:
-            return self._texts[column]
-        if column not in self._names:
-            raise KeyError(column)
-        return list(self.each(column))
-
     def each(self, column: str) -> Iterator[object]:
-        """The fields of a column, from memory or a block after the other."""
-        if column in self._texts:
-            yield from self._texts[column]
+        if self._columns[column] is not None:
+            yield from super().each(column)
             return
         self._check()
         count = 0
@@ -140,15 +129,6 @@ class FileFields(Fields):
             count += len(block[column])
             yield from block[column]
         self._check(count)
-
-    def __contains__(self, column: object) -> bool:
-        return column in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,11 +172,9 @@ class Rows:
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise DataError(f"{self.name}: no column {name!r} ({purpose}); {hint}it has {few(self.fields)}")
 
-    def column(
-        self, name: str, purpose: str, *, kind: str | None = None, missing: Collection[str] | None = None
-    ) -> NDArray[Any]:
+    def column(self, name: str, purpose: str) -> NDArray[Any]:
         """A column as numbers, words or days."""
-        return self.read(name, purpose, kind=kind, missing=missing).values
+        return self.read(name, purpose).values
 
     def read(
         self,
