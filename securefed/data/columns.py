@@ -139,8 +139,8 @@ class FittedColumns:
             with problems.gathered():
                 values = table[name]
                 for column in columns:
-                    made, strange = column.numbers(values, owner)
-                    store.add(made)
+                    part, strange = column.numbers(values, owner)
+                    store.add(part)
                     if strange:
                         unknown[name] = max(strange, unknown.get(name, 0))
         problems.check()
