@@ -34,7 +34,7 @@ from securefed.crypto.blind.rlwe import RLWE, RlweKey, RlwePublic, encrypted_blo
 from securefed.crypto.fixed import PRIVATE_BITS
 from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey
 from securefed.crypto.paillier.masking import horner
-from securefed.crypto.paillier.powers import ExponentColumn, choose_plan, column_powers
+from securefed.crypto.paillier.powers import PowerColumn, choose_cut, column_powers
 from securefed.crypto.randomness import SEED_BYTES, secret_bytes
 from securefed.crypto.shares import Floats, Share, from_integers
 from securefed.engine.processes import cores
@@ -97,8 +97,8 @@ class PaillierCosts:
         self.squaring = timed(lambda: horner((public.square, width, group))) / (width * (len(group) - 1))
         exponents = rng.integers(-(1 << 24), 1 << 24, (8, 48))
         bases = [group[i % len(group)] * (i + 2) % public.square for i in range(48)]
-        column = ExponentColumn(public.n, bases, exponents)
-        units = choose_plan(exponents.shape, exponents.size, 24, self._bytes).cost
+        cut = choose_cut(48, 8, 24, key_bits)
+        column, units = PowerColumn(public.n, bases, exponents, cut), cut.cost(48, 8)
         self.multiplication = timed(lambda: column_powers(column)) / units
 
     @staticmethod
@@ -129,7 +129,7 @@ class PaillierCosts:
             return self._blind(operation, operation.product)
         if operation.name == "contract":
             outputs, columns = operation.size
-            return self._products((columns, outputs, operation.inner), operation.terms, PRIVATE_BITS)
+            return self._products((columns, outputs, operation.inner), PRIVATE_BITS)
         if operation.name == "mask":
             return self._packed(operation) + self._of("draw", count)
         if operation.name not in AS:
@@ -147,9 +147,7 @@ class PaillierCosts:
             return self.tables * operation.inner / product.inner + self._of("encrypt", count)
         if operation.name == "multiply":
             bits = exponent_bits(product)
-            return self.load * count + self._products(
-                (slots.groups, right, operation.inner), count * right, bits
-            )
+            return self.load * count + self._products((slots.groups, right, operation.inner), bits)
         if operation.name == "respond":
             moves = slots.width * slots.columns * slots.groups * (right - slots.chunks)
             return self._spread(self.squaring * moves, slots.replies) + self._of("draw", slots.replies)
@@ -169,16 +167,13 @@ class PaillierCosts:
         groups = max(1, count * max(1, bits) // (8 * self._bytes // 2))
         return self._spread(self.squaring * bits * count, groups)
 
-    def _products(self, shape: tuple[int, int, int], terms: int, bits: int) -> float:
-        """Return the time of sums of products with (columns, outputs, rows) multipliers, `terms` of them
-        not 0.
-        """
+    def _products(self, shape: tuple[int, int, int], bits: int) -> float:
+        """Return the time of sums of products with (columns, outputs, rows) multipliers."""
         columns, outputs, rows = shape
         slices = min(outputs, ceil(self.workers / columns))
         size = ceil(outputs / slices)
         pieces = columns * ceil(outputs / size)
-        plan = choose_plan((size, rows), ceil(terms / pieces), bits, self._bytes)
-        each = plan.cost * self.multiplication
+        each = choose_cut(rows, size, bits, self.bits).cost(rows, size) * self.multiplication
         if self.workers == 1:
             return each * pieces
         return each * ceil(pieces / self.workers) / self.efficiency

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import secrets
+from typing import Any
+
 import numpy as np
 import pytest
 from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securefed.crypto.paillier import powers as module
+from securefed.crypto import shares
+from securefed.crypto.paillier import powers
 from securefed.crypto.paillier.powers import (
     BUCKET_WINDOWS,
-    SLIDING_WINDOWS,
-    ExponentColumn,
-    choose_plan,
+    TABLE_WINDOWS,
+    Cut,
+    Halves,
+    PowerColumn,
+    choose_cut,
     column_powers,
-    powers,
+    cut_column,
+    digits_of,
 )
+from securefed.crypto.shares import WIDTH
 
 N = mpz(0xC57665EF6AE364F4555607AB86494D25 * 0xC27125374415D6E0F4C8B66AD09ED491)
 SQUARE = N * N
+CUTS = [(True, window) for window in TABLE_WINDOWS] + [(False, window) for window in BUCKET_WINDOWS]
 
 
-def naive(bases: list[mpz], exponents: np.ndarray) -> list[int]:
+def naive(bases: list[mpz], exponents: list[list[int]]) -> list[int]:
     results = []
-    for line in exponents.tolist():
+    for line in exponents:
         result = 1
         for base, exponent in zip(bases, line, strict=True):
             result = result * pow(int(base), exponent, int(SQUARE)) % int(SQUARE)
@@ -33,79 +42,117 @@ def naive(bases: list[mpz], exponents: np.ndarray) -> list[int]:
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[list[mpz], np.ndarray]:
+def problems(draw: st.DrawFn) -> tuple[list[mpz], np.ndarray, int]:
     outputs, rows = draw(st.integers(1, 4)), draw(st.integers(1, 12))
     bits = draw(st.sampled_from([1, 2, 7, 24, 40, 62]))
-    largest = (1 << bits) - 1
+    largest = 1 << bits
     entry = st.one_of(st.integers(-largest, largest), st.sampled_from([0, 1, -1, largest, -largest]))
     flat = draw(st.lists(entry, min_size=outputs * rows, max_size=outputs * rows))
     seeds = draw(st.lists(st.integers(2, 1 << 500), min_size=rows, max_size=rows))
     bases = [mpz(seed) % SQUARE if mpz(seed) % N else mpz(2) for seed in seeds]
-    return bases, np.array(flat, dtype=np.int64).reshape(outputs, rows)
+    return bases, np.array(flat, dtype=np.int64).reshape(outputs, rows), bits
 
 
 @settings(deadline=None, max_examples=60)
-@given(problems())
-def test_the_chosen_plan_is_right(problem: tuple[list[mpz], np.ndarray]) -> None:
-    bases, exponents = problem
-    assert powers(bases, exponents, N) == naive(bases, exponents)
+@given(problems(), st.integers(1, 4))
+def test_pieces_of_a_column_are_right(problem: tuple[list[mpz], np.ndarray, int], slices: int) -> None:
+    bases, exponents, bits = problem
+    pieces = cut_column(N, bases, exponents, bits, min(slices, len(exponents)))
+    products = [power for piece in pieces for power in column_powers(piece)]
+    assert products == naive(bases, exponents.tolist())
 
 
-@pytest.mark.parametrize(
-    ("method", "window"),
-    [("_sliding", w) for w in SLIDING_WINDOWS] + [("_sparse_buckets", w) for w in BUCKET_WINDOWS],
-)
+@pytest.mark.parametrize(("straus", "window"), CUTS)
 @settings(deadline=None, max_examples=15)
 @given(problem=problems())
 def test_every_method_and_window_is_right(
-    method: str, window: int, problem: tuple[list[mpz], np.ndarray]
+    straus: bool, window: int, problem: tuple[list[mpz], np.ndarray, int]
 ) -> None:
-    bases, exponents = problem
-    bits = max(1, int(np.abs(exponents).max()).bit_length())
-    assert getattr(module, method)(bases, exponents, N, window, bits) == naive(bases, exponents)
+    bases, exponents, bits = problem
+    column = PowerColumn(N, bases, exponents, Cut(straus, window, bits))
+    assert column_powers(column) == naive(bases, exponents.tolist())
 
 
-def test_a_column_is_the_same_piece_of_work() -> None:
-    bases = [mpz(3), mpz(5)]
-    exponents = np.array([[123456, -654321]])
-    assert column_powers(ExponentColumn(N, bases, exponents)) == naive(bases, exponents)
+@pytest.mark.parametrize(("straus", "window"), CUTS)
+@pytest.mark.parametrize("bits", [1, 18, 84, 102, 103, 104])
+def test_digits_are_those_of_plain_integers(straus: bool, window: int, bits: int) -> None:
+    """Up to 103 bits exactly. With 104 bits, numbers modulo 2**105, they are within 2**105."""
+    drawn = [secrets.randbelow(2 * (1 << bits) + 1) - (1 << bits) for _ in range(27)]
+    drawn[:5] = 1 << bits, -(1 << bits), 0, 1, -1
+    limbs = np.stack([shares.from_integer(number) for number in drawn], axis=1)
+    cut = Cut(straus, window, bits)
+    digits = digits_of(limbs.reshape(-1, 3, 9), cut)
+    for level, top in zip(digits, cut.tops, strict=True):
+        assert int(np.abs(level).max()) <= top
+    made = [cut.weighted(each) for each in digits.reshape(cut.levels, -1).T.tolist()]
+    if bits < 104:
+        assert made == drawn
+    assert all((a - b) % (1 << WIDTH) == 0 and abs(a) < 1 << WIDTH for a, b in zip(made, drawn, strict=True))
 
 
-def test_zeros_everywhere_cost_nothing_and_give_one() -> None:
-    assert powers([mpz(3), mpz(5)], np.zeros((4, 2), dtype=np.int64), N) == [1, 1, 1, 1]
+def test_exponents_in_limbs_are_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(powers, "DIGITS_AT_ONCE", 4)
+    bases, exponents = [mpz(3), mpz(5)], np.array([[123456, -654321], [0, 7], [-1, 1], [2, 3]])
+    for straus in (True, False):
+        cut = Cut(straus, 4, 24)
+        for form in (exponents, shares.from_integers(exponents)):
+            assert column_powers(PowerColumn(N, bases, form, cut)) == naive(bases, exponents.tolist())
 
 
-def test_a_common_power_of_two_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sum over rows comes as 2**23 everywhere: it takes one step a row."""
-    genuine, bits = choose_plan, []
-    monkeypatch.setattr(module, "choose_plan", lambda *sizes: bits.append(sizes[2]) or genuine(*sizes))
-    exponents = np.full((1, 5), 1 << 23)
-    bases = [mpz(value) for value in (3, 5, 7, 11, 13)]
-    assert powers(bases, exponents, N) == naive(bases, exponents)
-    assert bits == [1]
+class Counted:
+    """A factor that counts what is multiplied by it."""
+
+    def __init__(self, value: mpz, tally: list[int]) -> None:
+        self._value, self._tally = value, tally
+
+    def __rmul__(self, other: mpz) -> mpz:
+        self._tally[0] += 1
+        return other * self._value
 
 
-def test_rows_without_a_multiplier_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    genuine, shapes = choose_plan, []
-    monkeypatch.setattr(module, "choose_plan", lambda *sizes: shapes.append(sizes[0]) or genuine(*sizes))
-    assert powers([mpz(3), mpz(5), mpz(7)], np.array([[0, 1, 0], [0, -1, 0]]), N) == [
-        5,
-        pow(5, -1, int(SQUARE)),
-    ]
-    assert shapes == [(2, 1)]
+@pytest.mark.parametrize("straus", [True, False])
+def test_zeros_take_as_many_steps_as_anything(straus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, cut, tables = 20, Cut(straus, 4, 20), powers._tables
+    bases = [mpz(secrets.randbelow(int(N) - 1) + 1) for _ in range(rows)]
+    halves, rng, steps = Halves.of(bases, N), np.random.default_rng(5), []
+    for exponents in (np.zeros((2, rows), int), np.ones((2, rows), int), rng.integers(-9e5, 9e5, (2, rows))):
+        tally = [0]
+
+        def wrap(values: list[mpz], tally: list[int] = tally) -> Any:
+            return [Counted(value, tally) for value in values]
+
+        def counted(*sizes: Any, wrap: Any = wrap) -> Any:
+            factors, parts = tables(*sizes)
+            return [wrap(table) for table in factors], parts
+
+        column = PowerColumn(N, bases, exponents, cut)
+        if straus:
+            monkeypatch.setattr(powers, "_tables", counted)
+            powers._straus(column, halves)
+        else:
+            powers._pippenger(column, Halves(wrap(halves.r), halves.e, wrap(halves.s), halves.f))
+        steps.append(tally[0])
+    assert steps == [2 * rows * cut.levels] * 3
 
 
 @pytest.mark.parametrize(
-    ("outputs", "rows", "straus"),
-    [(16, 16, True), (32, 64, True), (16, 1032, False), (50, 4096, False)],
+    ("outputs", "rows", "bits", "straus"),
+    [
+        (16, 16, 24, True),
+        (32, 64, 24, True),
+        (16, 1032, 24, False),
+        (50, 4096, 24, False),
+        (21, 21, 104, True),
+    ],
 )
-def test_the_plan_follows_the_shape(outputs: int, rows: int, straus: bool) -> None:
-    plan = choose_plan((outputs, rows), outputs * rows, 24, 512)
-    assert plan.straus == straus
-    assert plan.cost < 24 * outputs * rows  # below one multiplication a bit and term, far below in fact
+def test_the_method_follows_the_shape(outputs: int, rows: int, bits: int, straus: bool) -> None:
+    cut = choose_cut(rows, outputs, bits, 2048)
+    assert cut.straus == straus
+    # Below one multiplication a bit and term, far below in fact.
+    assert cut.cost(rows, outputs) < bits * outputs * rows
 
 
 def test_tables_are_bounded() -> None:
     """A million rows do not get tables of a gigabyte."""
-    plan = choose_plan((1000, 1_000_000), 1_000_000_000, 24, 512)
-    assert not plan.straus or plan.window == 2
+    cut = choose_cut(1_000_000, 1000, 24, 2048)
+    assert not cut.straus or cut.window == 2

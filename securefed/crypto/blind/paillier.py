@@ -50,7 +50,7 @@ from securefed.crypto.paillier.keys import (
     unit_powers,
 )
 from securefed.crypto.paillier.masking import horner, join_integers
-from securefed.crypto.paillier.powers import DigitColumn, choose_cut, digit_powers, digits_of
+from securefed.crypto.paillier.powers import column_powers, cut_column
 from securefed.crypto.paillier.primes import FactoredPrime, OwnerResidues, PrimePair
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, below_from, key_stream, unit_from
 from securefed.crypto.scheme import SERIAL, Mapper
@@ -86,7 +86,7 @@ class Slots:
         """Return the layout for a key of that size, or raise CapacityError when one entry does not fit."""
         # Left entries of 105 bits are at most 2**104 from 0, digits make right ones less than 2**105.
         left = min(product.left_bits, WIDTH - 1)
-        right = product.right_bits if exponent_bits(product) < WIDTH else WIDTH
+        right = product.right_bits if product.right_bits < WIDTH - 2 else WIDTH
         offset_bits = (product.inner << (left + right)).bit_length()
         width = max(WIDTH, offset_bits + 1)
         room = (modulus_bits - 1 - SPARE_BITS) // width
@@ -153,8 +153,8 @@ class Slots:
 
 
 def exponent_bits(product: Product) -> int:
-    """Return the bits of a right entry with its sign and the room that its digits need."""
-    return min(WIDTH, product.right_bits + 2)
+    """Return the bits of a right entry without its sign."""
+    return min(WIDTH - 1, product.right_bits)
 
 
 class PaillierLengths(Lengths):
@@ -342,17 +342,14 @@ class PaillierEvaluation(Evaluation):
 
     def _powers(self, columns: list[list[mpz]], factors: Share, mapper: Mapper) -> list[mpz]:
         """Return each group's product for each column of V. Groups are cut up only if workers would idle."""
-        rows, right = factors.shape[1:]
-        parts = min(right, -(-mapper.workers // len(columns)))
-        size = -(-right // parts)
-        chosen = choose_cut(rows, size, exponent_bits(self._product), self._public.bits)
-        digits = digits_of(factors, chosen)
+        slices = min(self._product.right, -(-mapper.workers // len(columns)))
+        exponents, bits = factors.transpose(0, 2, 1), exponent_bits(self._product)
         pieces = [
-            DigitColumn(self._public.n, column, digits[:, start : start + size], chosen)
+            piece
             for column in columns
-            for start in range(0, right, size)
+            for piece in cut_column(self._public.n, column, exponents, bits, slices)
         ]
-        return [power for piece in mapper.map(digit_powers, pieces) for power in piece]
+        return [power for piece in mapper.map(column_powers, pieces) for power in piece]
 
     def _pack(self, mapper: Mapper) -> None:
         """Pack by Horner's rule and multiply by r**n, while there is a mapper for it."""

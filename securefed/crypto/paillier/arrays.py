@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, islice
 from math import frexp, inf, isfinite, ldexp, prod
@@ -45,7 +45,7 @@ from securefed.crypto.paillier.masking import (
     mask_packed,
     pack_ciphertexts,
 )
-from securefed.crypto.paillier.powers import ExponentColumn, column_powers
+from securefed.crypto.paillier.powers import PowerColumn, column_powers, cut_column
 from securefed.crypto.paillier.primes import invert_all
 from securefed.crypto.randomness import uniform_many_below
 from securefed.crypto.scheme import Encrypted, progress
@@ -124,6 +124,11 @@ class MultiplierScale:
     limit: int
     bound: float
 
+    @property
+    def bits(self) -> int:
+        """Integers are at most 2**bits in magnitude."""
+        return max(1, (self.limit - 1).bit_length())
+
     def integers(self, values: Floats) -> NDArray[np.int64]:
         return np.rint(np.ldexp(values, self.fraction_bits)).astype(np.int64)
 
@@ -140,14 +145,7 @@ def multiplier_scale(multipliers: Multipliers, fixed: FixedPoint | None) -> Mult
     exponent = exponent_for(float(multipliers.largest.max()), PRIVATE_BITS)
     above = PRIVATE_BITS - exponent
     bound = ldexp(1.0, above) if above < 1024 else inf  # an extent without a finite bound is not admitted
-    scale = MultiplierScale(exponent, 1 << PRIVATE_BITS, bound)
-    # The last power of two that all have in common only costs squarings: it goes into the scale.
-    merged = 0
-    for _, _, block in multipliers.blocks():
-        merged |= int(np.bitwise_or.reduce(np.abs(scale.integers(block)), axis=None))
-        if merged & 1:
-            break
-    return replace(scale, fraction_bits=exponent - max(0, (merged & -merged).bit_length() - 1))
+    return MultiplierScale(exponent, 1 << PRIVATE_BITS, bound)
 
 
 def to_integers(values: Floats, fraction_bits: int) -> list[int]:
@@ -265,13 +263,11 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
         extent = self.public.admit(self.extent.times(scale, self.rows))
         columns, outputs, rows = multipliers.shape
         mapper = self.public.mapper
-        # A column's outputs share work, so a column is cut only when there are fewer columns than workers.
+        # A column is cut only when there are fewer columns than workers.
         slices = min(outputs, -(-mapper.workers // columns))
-        size = -(-outputs // slices)
-        total = columns * -(-outputs // size)
-        work = progress(self._pieces(multipliers, scale, size), "multiplying", total)
+        work = progress(self._pieces(multipliers, scale, slices), "multiplying", columns * slices)
         # Enough for every worker, and else no more than a block: engines take all that they get at once.
-        at_once = max(mapper.workers, BLOCK_ENTRIES // (size * rows))
+        at_once = max(mapper.workers, BLOCK_ENTRIES * slices // (outputs * rows))
         flat: list[mpz] = []
         while pieces := list(islice(work, at_once)):
             flat += chain.from_iterable(mapper.map(column_powers, pieces))
@@ -279,15 +275,11 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
         shape = (outputs, columns) if len(self.shape) == 2 else (outputs,)
         return PaillierEncrypted(self.public, shape, by_row, extent)
 
-    def _pieces(
-        self, multipliers: Multipliers, scale: MultiplierScale, size: int
-    ) -> Iterator[ExponentColumn]:
-        """Yield the work column by column, with `size` outputs each."""
-        columns, outputs, _ = multipliers.shape
+    def _pieces(self, multipliers: Multipliers, scale: MultiplierScale, slices: int) -> Iterator[PowerColumn]:
+        columns = multipliers.shape[0]
         for j in range(columns):
             (integers,) = scale.integers(multipliers.block(slice(j, j + 1), EVERY))
-            for i in range(0, outputs, size):
-                yield ExponentColumn(self.public.n, self._ciphertexts[j::columns], integers[i : i + size])
+            yield from cut_column(self.public.n, self._ciphertexts[j::columns], integers, scale.bits, slices)
 
 
 def each_power(item: tuple[mpz, list[mpz], list[int]]) -> list[mpz]:

@@ -25,11 +25,9 @@ from securefed.crypto.blind.interface import (
     Product,
 )
 from securefed.crypto.blind.paillier import KEY_BITS, PAILLIER, PaillierCrossKey, Slots, paillier_scheme
-from securefed.crypto.paillier import powers
 from securefed.crypto.paillier.keys import PaillierPublicKey, challenges, prove, roots_needed, verify
-from securefed.crypto.paillier.powers import Cut, DigitColumn, Halves, choose_cut, digit_powers, digits_of
 from securefed.crypto.paillier.primes import PrimePair
-from securefed.crypto.randomness import uniform_many_below, uniform_units
+from securefed.crypto.randomness import uniform_many_below
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import Floats, Share
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
@@ -308,84 +306,6 @@ def test_the_same_product_twice_has_nothing_in_common(key: CrossKey, public: Cro
         evaluation.add({0: blocks[0]}, rows_of(v))
         seen.append(evaluation.finish())
     assert seen[0][0] != seen[1][0] and not np.array_equal(seen[0][1], seen[1][1])
-
-
-# Powers
-
-
-def test_digits_and_powers_are_those_of_plain_integers() -> None:
-    n = PrimePair.generate(128).n
-    rows, outputs = 9, 3
-    bases = uniform_units(int(n * n), rows)
-    for bits in (3, 20, 104, 105):
-        most = 1 << (bits - 2) if bits < 105 else MODULUS
-        drawn = [x % (2 * most + 1) - most for x in (secrets.randbits(120) for _ in range(rows * outputs))]
-        drawn[0], drawn[-1] = most, -most
-        exponents = np.stack([shares.from_integer(x) for x in drawn], axis=1).reshape(-1, rows, outputs)
-        for cut in [Cut(straus, window, bits) for straus in (True, False) for window in (2, 5, 7)]:
-            digits = digits_of(exponents, cut)
-            integers = [[cut.weighted(digits[:, j, r].tolist()) for j in range(outputs)] for r in range(rows)]
-            flat = [x for line in integers for x in line]
-            if bits < 105:
-                assert flat == drawn
-            else:
-                assert all(
-                    (a - b) % MODULUS == 0 and abs(a) < MODULUS for a, b in zip(flat, drawn, strict=True)
-                )
-            expected = [mpz(1)] * outputs
-            for base, line in zip(bases, integers, strict=True):
-                expected = [
-                    e * gmpy2.powmod(base, x, n * n) % (n * n) for e, x in zip(expected, line, strict=True)
-                ]
-            assert digit_powers(DigitColumn(n, bases, digits, cut)) == expected
-
-
-class Counted:
-    """A factor that counts what is multiplied by it."""
-
-    def __init__(self, value: mpz, tally: list[int]) -> None:
-        self._value, self._tally = value, tally
-
-    def __rmul__(self, other: mpz) -> mpz:
-        self._tally[0] += 1
-        return other * self._value
-
-
-@pytest.mark.parametrize("straus", [True, False])
-def test_zeros_take_as_many_steps_as_anything(straus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    n, rows, cut = PrimePair.generate(128).n, 20, Cut(straus, 4, 22)
-    halves, tables = Halves.of(uniform_units(int(n * n), rows), n), powers._tables
-    rng, steps = np.random.default_rng(5), []
-    for exponents in (np.zeros((rows, 2)), np.ones((rows, 2)), whole(rng, 20, rows, 2)):
-        tally = [0]
-
-        def wrap(values: list[mpz], tally: list[int] = tally) -> list[Counted]:
-            return [Counted(value, tally) for value in values]
-
-        def counted_tables(
-            halves: Halves,
-            n: mpz,
-            entries: int,
-            *,
-            odd: bool,
-            wrap: Callable[[list[mpz]], list[Counted]] = wrap,
-        ) -> list[list[tuple[Counted, mpz]]]:
-            genuine = tables(halves, n, entries, odd=odd)
-            return [list(zip(wrap([r for r, _ in t]), [e for _, e in t], strict=True)) for t in genuine]
-
-        digits = digits_of(shares.from_floats(exponents, 0), cut)
-        if straus:
-            monkeypatch.setattr(powers, "_tables", counted_tables)
-            powers._fixed(halves, digits, n, cut)
-        else:
-            spied = Halves(wrap(halves.r), halves.e, wrap(halves.s), halves.f)
-            powers._full_buckets(spied, digits, n, cut)
-        steps.append(tally[0])
-    assert steps == [2 * rows * cut.levels] * 3
-
-
-def test_many_rows_go_in_buckets_and_few_in_tables() -> None:
-    assert choose_cut(21, 21, 105, 3072).straus and not choose_cut(2000, 10, 28, 3072).straus
 
 
 # What is refused
