@@ -1,13 +1,12 @@
 """Engines on this machine: this process, or a pool of forked ones.
 
-Work for a worker and its result are pickled, except large arrays and byte strings. These are in a memory file
-that both sides map, one file for a piece and its result. So they are written once and pass through no pipe.
+Work for a worker and its result are pickled into a memory file that both sides map, one file for a piece and
+its result. Large arrays stand beside the pickle, so they are written once and not copied when they are read.
 Only a party's own processes, under the same user, read these files.
 """
 
 from __future__ import annotations
 
-import io
 import mmap
 import multiprocessing
 import os
@@ -23,8 +22,6 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing.process import BaseProcess
 from typing import Any, Self, TypeVar
-
-import numpy as np
 
 from securefed.crypto.scheme import Serial
 from securefed.declare import check_integer
@@ -122,7 +119,7 @@ class Processes(Closing):
         Workers begin with the first pieces while `source` makes the next ones.
         """
         waiting = deque(place for place in range(len(pieces)) if place not in done)
-        running: dict[Future[bytes], tuple[int, int, WorkFile]] = {}
+        running: dict[Future[Places], tuple[int, int, WorkFile]] = {}
 
         def give(worker: int) -> None:
             """Give a worker the next piece, if there is one."""
@@ -140,7 +137,7 @@ class Processes(Closing):
                     raise
                 running[future] = worker, place, parcel
 
-        def take(future: Future[bytes]) -> int:
+        def take(future: Future[Places]) -> int:
             worker, place, parcel = running[future]
             done[place] = parcel.result(future.result())
             parcel.close()
@@ -210,7 +207,7 @@ class Processes(Closing):
 
 
 LARGE = 1 << 16
-"""Values of at least this many bytes go to the file."""
+"""Arrays of at least this many bytes stand beside the pickle."""
 ALIGNED = 64
 
 
@@ -225,7 +222,7 @@ class WorkFile:
             self._file, self.path = tempfile.mkstemp(prefix="securefed-")
         self.packed = _pack((function, piece), self._file)
 
-    def result(self, packed: bytes) -> Any:
+    def result(self, packed: Places) -> Any:
         """Return the worker's result."""
         return _unpack(packed, self._file, mmap.ACCESS_WRITE)
 
@@ -236,7 +233,7 @@ class WorkFile:
             os.unlink(self.path)
 
 
-def work(path: str, packed: bytes) -> bytes:
+def work(path: str, packed: Places) -> Places:
     """Run a parcel's function in a worker."""
     file = os.open(path, os.O_RDWR)
     try:
@@ -246,46 +243,31 @@ def work(path: str, packed: bytes) -> bytes:
         os.close(file)
 
 
-def _pack(value: Any, file: int) -> bytes:
-    stream = io.BytesIO()
-    _Pickler(stream, file).dump(value)
-    return stream.getvalue()
+Places = list[tuple[int, int]]
+"""(start, length) in a file: of a pickle, and of the arrays that it leaves out."""
 
 
-def _unpack(packed: bytes, file: int, access: int) -> Any:
-    size = os.fstat(file).st_size
-    mapped = memoryview(mmap.mmap(file, size, access=access)) if size else memoryview(b"")
-    return _Unpickler(packed, mapped).load()
+def _pack(value: Any, file: int) -> Places:
+    arrays: list[memoryview] = []
 
+    def in_pickle(array: pickle.PickleBuffer) -> bool:
+        large = array.raw().nbytes >= LARGE
+        if large:
+            arrays.append(array.raw())
+        return not large
 
-class _Pickler(pickle.Pickler):
-    def __init__(self, stream: io.BytesIO, file: int) -> None:
-        super().__init__(stream, protocol=5)
-        self._file = file
-
-    def persistent_id(self, value: Any) -> tuple[int, int, str, tuple[int, ...]] | None:
-        """Write a large value to the file; return its place, length, type and shape."""
-        if isinstance(value, bytes) and len(value) >= LARGE:
-            return self._written(memoryview(value)), len(value), "", ()
-        if not isinstance(value, np.ndarray) or value.nbytes < LARGE or value.dtype.hasobject:
-            return None
-        whole = np.ascontiguousarray(value)
-        return self._written(whole.data.cast("B")), whole.nbytes, whole.dtype.str, whole.shape
-
-    def _written(self, rest: memoryview) -> int:
-        start = -(-os.lseek(self._file, 0, os.SEEK_END) // ALIGNED) * ALIGNED
-        os.lseek(self._file, start, os.SEEK_SET)
+    pickled = pickle.dumps(value, protocol=5, buffer_callback=in_pickle)
+    places = []
+    for part in (memoryview(pickled), *arrays):
+        start, rest = -(-os.lseek(file, 0, os.SEEK_END) // ALIGNED) * ALIGNED, part
+        os.lseek(file, start, os.SEEK_SET)
         while rest:
-            rest = rest[os.write(self._file, rest[: 1 << 30]) :]
-        return start
+            rest = rest[os.write(file, rest[: 1 << 30]) :]
+        places.append((start, len(part)))
+    return places
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, packed: bytes, mapped: memoryview) -> None:
-        super().__init__(io.BytesIO(packed))
-        self._mapped = mapped
-
-    def persistent_load(self, place: tuple[int, int, str, tuple[int, ...]]) -> Any:
-        start, size, dtype, shape = place
-        data = self._mapped[start : start + size]
-        return np.frombuffer(data, dtype).reshape(shape) if dtype else bytes(data)
+def _unpack(packed: Places, file: int, access: int) -> Any:
+    mapped = memoryview(mmap.mmap(file, os.fstat(file).st_size, access=access))
+    pickled, *arrays = (mapped[start : start + size] for start, size in packed)
+    return pickle.loads(pickled, buffers=arrays)  # noqa: S301  # written by a process of this party

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -187,7 +187,28 @@ def from_arrays(arrays: Arrays) -> LinearModel | NetworkModel | HiddenLayer:
 # Models
 
 
-class LinearModel:
+class _Layers:
+    """Dense layers. Each is one matrix whose last row is the bias, if it has one."""
+
+    kind: ClassVar[str]
+    _layers: list[Array]
+
+    @property
+    def size(self) -> int:
+        return sum(layer.size for layer in self._layers)
+
+    @property
+    def parameters(self) -> Array:
+        return np.concatenate([layer.ravel() for layer in self._layers])
+
+    @parameters.setter
+    def parameters(self, values: Array) -> None:
+        flat, layers = as_parameters(values, (self.size,)), self._layers
+        parts = np.split(flat, np.cumsum([layer.size for layer in layers])[:-1])
+        self._layers = [part.reshape(layer.shape) for part, layer in zip(parts, layers, strict=True)]
+
+
+class LinearModel(_Layers):
     """The model x theta (the paper's Section 4), starting at zero, which reveals nothing.
 
     The bias is the last parameter. At most one party needs one, since the H^k are added up.
@@ -199,27 +220,16 @@ class LinearModel:
     def __init__(self, d: int, bias: bool = False) -> None:
         self.columns = check_integer("d", d, least=1)
         self.bias = check_flag("bias", bias)
-        self._theta: Array = np.zeros(self.columns + int(self.bias))
+        self._layers = [np.zeros(self.columns + int(self.bias))]
 
     def __repr__(self) -> str:
         return f"LinearModel(d={self.columns}, bias={self.bias})"
 
-    @property
-    def size(self) -> int:
-        return self._theta.size
-
-    @property
-    def parameters(self) -> Array:
-        return self._theta.copy()
-
-    @parameters.setter
-    def parameters(self, values: Array) -> None:
-        self._theta = as_parameters(values, self._theta.shape)
-
     def forward(self, X: ArrayLike) -> Array:
-        result = as_rows(X, self.columns) @ self._theta[: self.columns]
+        (theta,) = self._layers
+        result = as_rows(X, self.columns) @ theta[: self.columns]
         if self.bias:
-            result += self._theta[-1]
+            result += theta[-1]
         return result
 
     def jacobian(self, X: ArrayLike) -> Array:
@@ -247,27 +257,42 @@ class LinearModel:
         return model
 
 
-def _glorot(inputs: int, outputs: int, generator: np.random.Generator) -> Array:
-    """Draw Glorot and Bengio's uniform start: +-sqrt(6 / (inputs + outputs))."""
-    limit = np.sqrt(6.0 / (inputs + outputs))
-    return generator.uniform(-limit, limit, size=(inputs, outputs))
+class _NonLinear(_Layers):
+    """Layers with an activation. The start is Glorot and Bengio's, drawn from `seed` (None: random)."""
+
+    is_linear = False
+
+    def __init__(self, widths: Sequence[int], activation: str, seed: int | None) -> None:
+        self._activation = get_activation(activation)
+        generator = np.random.default_rng(None if seed is None else check_integer("seed", seed, least=0))
+        self._layers = []
+        for inputs, outputs in pairwise(widths):
+            limit = np.sqrt(6.0 / (inputs + outputs))
+            weights = generator.uniform(-limit, limit, size=(inputs, outputs))
+            self._layers.append(np.vstack([weights, np.zeros(outputs)]))
+
+    @property
+    def activation(self) -> str:
+        return self._activation.name
+
+    @property
+    def columns(self) -> int:
+        return len(self._layers[0]) - 1
 
 
-def _generator(seed: int | None) -> np.random.Generator:
-    return np.random.default_rng(None if seed is None else check_integer("seed", seed, least=0))
+def _with_ones(rows: Array) -> Array:
+    return np.hstack([rows, np.ones((len(rows), 1))])
 
 
-class NetworkModel:
+class NetworkModel(_NonLinear):
     """Dense layers d -> hidden... -> 1 with one activation between them (the paper's Figure 1a).
 
-    The start is drawn from `seed` (None: random). Parties must not share a seed: a party's seed determines
-    its starting parameters. The parameters are in the order of the layers, each layer's weights (inputs x
-    outputs, row by row), then its biases. The Jacobian depends on them, so each local step opens one
-    aggregated gradient.
+    Parties must not share a seed: a party's seed determines its starting parameters. The parameters are in
+    the order of the layers, each layer's weights (inputs x outputs, row by row), then its biases. The
+    Jacobian depends on them, so each local step opens one aggregated gradient.
     """
 
     kind = "network"
-    is_linear = False
 
     def __init__(
         self, d: int, hidden: Sequence[int] = (16,), activation: str = "tanh", seed: int | None = None
@@ -277,71 +302,36 @@ class NetworkModel:
             raise SettingError(
                 f"hidden must be a non-empty sequence of layer widths, such as (16,), not {hidden!r}"
             )
-        self._widths = (columns, *(check_integer("hidden", width, least=1) for width in hidden), 1)
-        self._activation = get_activation(activation)
-        generator = _generator(seed)
-        self._layers = [
-            (_glorot(inputs, outputs, generator), np.zeros(outputs))
-            for inputs, outputs in pairwise(self._widths)
-        ]
+        self.hidden = tuple(check_integer("hidden", width, least=1) for width in hidden)
+        super().__init__((columns, *self.hidden, 1), activation, seed)
 
     def __repr__(self) -> str:
-        return f"NetworkModel(d={self.columns}, hidden={self.hidden}, activation={self._activation.name!r})"
-
-    @property
-    def columns(self) -> int:
-        return self._widths[0]
-
-    @property
-    def hidden(self) -> tuple[int, ...]:
-        return self._widths[1:-1]
-
-    @property
-    def size(self) -> int:
-        return sum((inputs + 1) * outputs for inputs, outputs in pairwise(self._widths))
-
-    @property
-    def parameters(self) -> Array:
-        return np.concatenate([part.ravel() for layer in self._layers for part in layer])
-
-    @parameters.setter
-    def parameters(self, values: Array) -> None:
-        flat = as_parameters(values, (self.size,))
-        layers, start = [], 0
-        for inputs, outputs in pairwise(self._widths):
-            middle = start + inputs * outputs
-            layers.append((flat[start:middle].reshape(inputs, outputs), flat[middle : middle + outputs]))
-            start = middle + outputs
-        self._layers = layers
+        return f"NetworkModel(d={self.columns}, hidden={self.hidden}, activation={self.activation!r})"
 
     def forward(self, X: ArrayLike) -> Array:
         return self._run(as_rows(X, self.columns))[2]
 
     def jacobian(self, X: ArrayLike) -> Array:
         rows = as_rows(X, self.columns)
-        blocks = []
-        for inputs, deltas in self._backward(rows, np.ones(rows.shape[0])):
-            # Per row the outer product of a layer's input and its delta; the row index goes last.
-            blocks.append(np.einsum("si,so->ios", inputs, deltas).reshape(-1, rows.shape[0]))
-            blocks.append(deltas.T)
+        # Per row the outer product of a layer's input and its delta; the row index goes last.
+        blocks = [
+            np.einsum("si,so->ios", inputs, deltas).reshape(-1, len(rows))
+            for inputs, deltas in self._backward(rows, np.ones(len(rows)))
+        ]
         return np.concatenate(blocks)
 
     def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:
         rows = as_rows(X, self.columns)
-        blocks = []
-        for inputs, deltas in self._backward(rows, as_residual(residual, rows.shape[0])):
-            blocks.append((inputs.T @ deltas).ravel())
-            blocks.append(deltas.sum(axis=0))
-        return np.concatenate(blocks)
+        layers = self._backward(rows, as_residual(residual, len(rows)))
+        return np.concatenate([(inputs.T @ deltas).ravel() for inputs, deltas in layers])
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         arrays: dict[str, NDArray[np.generic]] = {
             "model": np.array(self.kind),
-            "activation": np.array(self._activation.name),
+            "activation": np.array(self.activation),
         }
-        for number, (weights, bias) in enumerate(self._layers):
-            arrays[f"weights_{number}"] = weights.copy()
-            arrays[f"bias_{number}"] = bias.copy()
+        for number, layer in enumerate(self._layers):
+            arrays[f"weights_{number}"], arrays[f"bias_{number}"] = layer[:-1].copy(), layer[-1].copy()
         return arrays
 
     @classmethod
@@ -360,29 +350,28 @@ class NetworkModel:
             shapes = ", ".join(f"{weights.shape}+{bias.shape}" for weights, bias in layers)
             raise DataError(f"shard's layers do not form a network with one output: {shapes}")
         model = cls(widths[0], hidden=tuple(widths[1:-1]), activation=take_word(arrays, "activation"), seed=0)
-        model._layers = layers
+        model._layers = [np.vstack(layer) for layer in layers]
         return model
 
     def _run(self, rows: Array) -> tuple[list[Array], list[Array], Array]:
-        """Return every layer's input, every hidden pre-activation, and the output."""
-        inputs, pre_activations = [rows], []
-        for weights, bias in self._layers[:-1]:
-            pre_activations.append(inputs[-1] @ weights + bias)
-            inputs.append(self._activation.value(pre_activations[-1]))
-        weights, bias = self._layers[-1]
-        return inputs, pre_activations, (inputs[-1] @ weights + bias)[:, 0]
+        """Return every layer's input with ones, every hidden pre-activation, and the output."""
+        inputs, pre_activations = [_with_ones(rows)], []
+        for layer in self._layers[:-1]:
+            pre_activations.append(inputs[-1] @ layer)
+            inputs.append(_with_ones(self._activation.value(pre_activations[-1])))
+        return inputs, pre_activations, (inputs[-1] @ self._layers[-1])[:, 0]
 
     def _backward(self, rows: Array, values: Array) -> list[tuple[Array, Array]]:
-        """Return per layer its input (S x in) and values_i * dH_i/dz (S x out), first layer first."""
+        """Return per layer its input with ones and values_i * dH_i/dz (S x out), first layer first."""
         inputs, pre_activations, _ = self._run(rows)
         deltas = [values[:, None]]
-        for (weights, _), z in zip(reversed(self._layers[1:]), reversed(pre_activations), strict=True):
-            deltas.append((deltas[-1] @ weights.T) * self._activation.slope(z))
+        for layer, z in zip(reversed(self._layers[1:]), reversed(pre_activations), strict=True):
+            deltas.append((deltas[-1] @ layer[:-1].T) * self._activation.slope(z))
         return list(zip(inputs, reversed(deltas), strict=True))
 
 
-class HiddenLayer:
-    """The hidden layer of transfer learning, u = act(X W + b), of width h. It starts as `NetworkModel` does.
+class HiddenLayer(_NonLinear):
+    """The hidden layer of transfer learning, u = act(X W + b), of width h.
 
     W and b are one matrix (d + 1, h) whose last row is the bias, and X has a column of ones. With T_i =
     (x_i, 1) and dL/du (n x h), the gradient of that matrix is sum_i T_i' (dL/du_i * act'(z_i)): a contraction
@@ -390,63 +379,35 @@ class HiddenLayer:
     """
 
     kind = "hidden-layer"
-    is_linear = False
 
     def __init__(self, d: int, h: int, activation: str = "sigmoid", seed: int | None = None) -> None:
-        columns, width = check_integer("d", d, least=1), check_integer("h", h, least=1)
-        self._activation = get_activation(activation)
-        self._weights: Array = np.vstack([_glorot(columns, width, _generator(seed)), np.zeros((1, width))])
+        widths = check_integer("d", d, least=1), check_integer("h", h, least=1)
+        super().__init__(widths, activation, seed)
 
     def __repr__(self) -> str:
         return f"HiddenLayer(d={self.columns}, h={self.width}, activation={self.activation!r})"
 
     @property
-    def columns(self) -> int:
-        return int(self._weights.shape[0]) - 1
-
-    @property
     def width(self) -> int:
         """h, the width of the representation."""
-        return int(self._weights.shape[1])
-
-    @property
-    def activation(self) -> str:
-        return self._activation.name
-
-    @property
-    def size(self) -> int:
-        return self._weights.size
+        return int(self._layers[0].shape[1])
 
     @property
     def weights(self) -> Array:
         """W with the bias as the last row, (d + 1, h); a copy."""
-        return self._weights.copy()
-
-    @weights.setter
-    def weights(self, values: Array) -> None:
-        self._weights = as_parameters(values, self._weights.shape)
-
-    @property
-    def parameters(self) -> Array:
-        """`weights` row by row as one flat vector; a copy."""
-        return self._weights.ravel().copy()
-
-    @parameters.setter
-    def parameters(self, values: Array) -> None:
-        self._weights = as_parameters(values, (self.size,)).reshape(self._weights.shape)
+        return self._layers[0].copy()
 
     def augmented(self, X: ArrayLike) -> Array:
         """Return X with a column of ones, (n, d + 1)."""
-        rows = as_rows(X, self.columns)
-        return np.hstack([rows, np.ones((rows.shape[0], 1))])
+        return _with_ones(as_rows(X, self.columns))
 
     def forward(self, X: ArrayLike) -> Array:
         """Return u, (n, h)."""
-        return self._activation.value(self._pre_activation(X))
+        return self._activation.value(self.augmented(X) @ self._layers[0])
 
     def derivative(self, X: ArrayLike) -> Array:
         """Return act'(z), (n, h)."""
-        return self._activation.slope(self._pre_activation(X))
+        return self._activation.slope(self.augmented(X) @ self._layers[0])
 
     def vjp(self, X: ArrayLike, G: ArrayLike) -> Array:
         """Return the gradient of `weights`, (d + 1, h), for G = dL/du (n, h): a sum over rows, not a mean."""
@@ -454,7 +415,7 @@ class HiddenLayer:
         outer = np.asarray(G, dtype=np.float64)
         if outer.shape != (rows.shape[0], self.width):
             raise DataError(f"G must have shape ({rows.shape[0]}, {self.width}), like u, not {outer.shape}")
-        gradient: Array = rows.T @ (outer * self._activation.slope(rows @ self._weights))
+        gradient: Array = rows.T @ (outer * self._activation.slope(rows @ self._layers[0]))
         return gradient
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -471,9 +432,5 @@ class HiddenLayer:
         if weights.shape[0] < 2 or weights.shape[1] < 1:
             raise DataError(f"shard array 'weights' must have shape (d + 1, h), not {weights.shape}")
         model = cls(len(weights) - 1, weights.shape[1], activation=take_word(arrays, "activation"), seed=0)
-        model.weights = weights
+        model._layers = [weights]
         return model
-
-    def _pre_activation(self, X: ArrayLike) -> Array:
-        result: Array = as_rows(X, self.columns) @ self._weights[:-1] + self._weights[-1]
-        return result

@@ -21,7 +21,7 @@ N, D, H = 9, 4, 3
 @pytest.fixture(params=["sigmoid", "tanh", "relu"])
 def layer(request: pytest.FixtureRequest) -> HiddenLayer:
     layer = HiddenLayer(D, H, activation=request.param, seed=1)
-    layer.weights = np.random.default_rng(2).normal(size=(D + 1, H))
+    layer.parameters = np.random.default_rng(2).normal(size=(D + 1) * H)
     return layer
 
 
@@ -94,7 +94,7 @@ def test_refusals(layer: HiddenLayer, X: Array) -> None:
     with pytest.raises(DataError, match="X must have shape"):
         layer.forward(X[:, 1:])
     with pytest.raises(DataError, match="shape"):
-        layer.weights = np.zeros((D, H))
+        layer.parameters = np.zeros(D * H)
     with pytest.raises(DataError, match="finite"):
         layer.parameters = np.full(layer.size, np.nan)
     with pytest.raises(SettingError, match="h must be an integer of at least 1, not 0"):
