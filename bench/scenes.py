@@ -122,11 +122,10 @@ def linear_scene(
         dp_noise=noise,
         label_change=2.0 * abs(loss.label_weight),
     )
+    watched: dict[str, Any] = {name: Watched(side, views[name]) for name, side in sides.items()}
     programs = {
-        name: DataParty(
-            agreement, Watched(side, views[name]), SGD(), PartyContext(keys.holder(scheme, index))
-        ).run
-        for index, (name, side) in enumerate(sides.items())
+        name: DataParty(agreement, side, SGD(), PartyContext(keys.holder(scheme, index))).run
+        for index, (name, side) in enumerate(watched.items())
     }
     tape, run = _record(programs, views)
     parameters = {name: side.parameters for name, side in sides.items()}
@@ -243,11 +242,10 @@ def transfer_scene(
                 scene.hidden.append(sides["B"].model.forward(sides["B"]._features[:rows]))
             return super().contribution()
 
+    watched: dict[str, Any] = {name: Noting(side, views[name]) for name, side in wrapped.items()}
     programs = {
-        name: DataParty(
-            agreement, Noting(side, views[name]), Adam(), PartyContext(keys.holder(scheme, index))
-        ).run
-        for index, (name, side) in enumerate(wrapped.items())
+        name: DataParty(agreement, side, Adam(), PartyContext(keys.holder(scheme, index))).run
+        for index, (name, side) in enumerate(watched.items())
     }
     scene.tape, run = _record(programs, views)
     scene.ledger = _ledger(run)

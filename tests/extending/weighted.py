@@ -28,7 +28,7 @@ from securefed.models import LinearModel
 from securefed.protocols.agreement import Agreement, Member, Objective, encoded_bits
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.losses import Loss, get_loss
-from securefed.protocols.own_gradient.sides import LinearScorer
+from securefed.protocols.own_gradient.sides import LinearScorer, Side
 from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.schedules import as_learning_rate
 from securefed.settings import ObjectiveSettings, Protection
@@ -44,27 +44,15 @@ WEIGHTED = Objective(
 )
 
 
-class WeightedSide:
+class WeightedSide(Side):
     """One party of it: what securefed.protocols.own_gradient.sides.Side asks for."""
 
-    is_linear, exact = True, False
+    is_linear = True
 
     def __init__(self, model: Any, features: Array, weights: Array, labels: Array | None) -> None:
         self.model = model
         self._features, self._weights, self._labels = features, weights, labels
         self.begin(np.arange(len(features)))
-
-    @property
-    def parameters(self) -> Array:
-        return self.model.parameters
-
-    @parameters.setter
-    def parameters(self, values: Array) -> None:
-        self.model.parameters = values
-
-    @property
-    def equations(self) -> int:
-        return self.model.size
 
     def begin(self, batch: NDArray[np.intp]) -> None:
         self._rows, self._w = self._features[batch], self._weights[batch]

@@ -239,6 +239,6 @@ def test_contributions_stay_within_the_range_that_they_declare(activation: str, 
     for side in made.sides.values():
         weights = np.zeros(side.model.weights.shape)
         weights[-1] = 3.0 if activation == "relu" else 50.0
-        side.model.weights = weights
+        side.model.parameters = weights.ravel()
         contribution, fixed = side.contribution(), side.fixed()
         assert np.abs(contribution).max() <= fixed.bound

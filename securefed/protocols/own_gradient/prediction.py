@@ -30,7 +30,7 @@ from typing import Any
 from securefed.crypto import FixedPoint, KeyHolder, Mapper
 from securefed.crypto.fixed import Floats
 from securefed.errors import DataError, FormatError, SettingError, ShapeError
-from securefed.protocols.agreement import Agreement
+from securefed.protocols.agreement import FRACTION_BITS, Agreement
 from securefed.protocols.channel import LENGTH, Channel, Keyring, distribute_keys, note_agreement
 from securefed.protocols.own_gradient.openings import check_room
 from securefed.protocols.own_gradient.sides import LinearScorer, Scorer, TransferScorer
@@ -109,7 +109,7 @@ class Scores:
     async def _linear_answer(self, scorer: LinearScorer, features: Floats) -> None:
         """Run the part of a party without labels."""
         agreement, keys = self.agreement, self.keys
-        own, bits, facts = scorer.part(features), scorer.fraction_bits, dict[str, Any]()
+        own, bits, facts = scorer.part(features), FRACTION_BITS, dict[str, Any]()
         if agreement.blurs:
             noise, facts = self.guard.noise(
                 features, scorer.content(), precision_bits=agreement.score_precision, fraction_bits=bits

@@ -35,8 +35,8 @@ M is scaled by sqrt(n) and S by 1/sqrt(n), so that both blocks have multipliers 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ from securefed.crypto import FixedPoint
 from securefed.crypto.fixed import Multipliers
 from securefed.errors import DataError
 from securefed.models import HiddenLayer, LocalModel
+from securefed.protocols.agreement import FRACTION_BITS
 from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]
@@ -66,11 +67,6 @@ class LinearScorer:
 
     model: LocalModel
     margin_bound: float
-    fraction_bits: int = 32
-
-    @property
-    def fixed(self) -> FixedPoint:
-        return FixedPoint(self.margin_bound, self.fraction_bits)
 
     def content(self) -> bytes:
         """Return the bytes that determine the part besides the row."""
@@ -93,13 +89,12 @@ class TransferScorer:
     layer: HiddenLayer
     phi: Array | None
     bound: float
-    fraction_bits: int = 32
     sealed: dict[bytes, bytes] = field(default_factory=dict, repr=False, compare=False)
     """A's first encryption of Phi, by key, so that the same question looks the same to B."""
 
     @property
     def fixed(self) -> FixedPoint:
-        return FixedPoint(self.bound, self.fraction_bits)
+        return FixedPoint(self.bound, FRACTION_BITS)
 
     def content(self) -> bytes:
         """Return B's bytes that determine a score besides the row."""
@@ -120,72 +115,14 @@ class TransferScorer:
 Scorer = LinearScorer | TransferScorer
 
 
-class Side(Protocol):
-    """A party's objective as the training loop uses it."""
+class Side(ABC):
+    """A party's objective as the training loop uses it, with the party's own model."""
 
+    model: LocalModel | HiddenLayer
     is_linear: bool
     """The multipliers stay the same during a round."""
-    exact: bool
+    exact = False
     """Plain only: contributions in the clear and the exact loss."""
-
-    @property
-    def parameters(self) -> Array: ...
-
-    @parameters.setter
-    def parameters(self, values: Array) -> None: ...
-
-    @property
-    def equations(self) -> int:
-        """Numbers opened at a local step."""
-        ...
-
-    def begin(self, batch: NDArray[np.intp]) -> None:
-        """Start a round with these rows."""
-        ...
-
-    def contribution(self) -> Array:
-        """Return the contribution at the current parameters."""
-        ...
-
-    def fixed(self) -> FixedPoint:
-        """Return the public range and precision of the contributions."""
-        ...
-
-    def peer_shape(self) -> tuple[int, ...]:
-        """Return the shape of the others' contributions."""
-        ...
-
-    def multipliers(self) -> Array | Multipliers:
-        """Return the multipliers; a large tensor yields blocks.
-
-        A class may also have `sums(E)`, a shorter way to the same sums of an E in the clear. Plain runs use
-        it.
-        """
-        ...
-
-    def gradient(self, sums: Array, included: bool) -> Array:
-        """Return the gradient of the objective by the flat parameters, from opened sums.
-
-        `included`: the opened sums contain the party's own contribution of the round's start.
-        """
-        ...
-
-    def exact_gradient(self, others: Array, included: bool) -> Array:
-        """Return the gradient from contributions in the clear."""
-        ...
-
-    def scorer(self) -> Scorer:
-        """Return a scorer with the current parameters."""
-        ...
-
-
-M = TypeVar("M", LocalModel, HiddenLayer)
-
-
-class _ModelSide(Generic[M]):
-    """A side with a model of its own."""
-
-    model: M
 
     @property
     def parameters(self) -> Array:
@@ -197,15 +134,57 @@ class _ModelSide(Generic[M]):
 
     @property
     def equations(self) -> int:
+        """Numbers opened at a local step."""
         return self.model.size
 
+    @abstractmethod
+    def begin(self, batch: Rows) -> None:
+        """Start a round with these rows."""
 
-class LinearSide(_ModelSide[LocalModel]):
+    @abstractmethod
+    def contribution(self) -> Array:
+        """Return the contribution at the current parameters."""
+
+    @abstractmethod
+    def fixed(self) -> FixedPoint:
+        """Return the public range and precision of the contributions."""
+
+    @abstractmethod
+    def peer_shape(self) -> tuple[int, ...]:
+        """Return the shape of the others' contributions."""
+
+    @abstractmethod
+    def multipliers(self) -> Array | Multipliers:
+        """Return the multipliers; a large tensor yields blocks.
+
+        A class may also have `sums(E)`, a shorter way to the same sums of an E in the clear. Plain runs use
+        it.
+        """
+
+    @abstractmethod
+    def gradient(self, sums: Array, included: bool) -> Array:
+        """Return the gradient of the objective by the flat parameters, from opened sums.
+
+        `included`: the opened sums contain the party's own contribution of the round's start.
+        """
+
+    def exact_gradient(self, others: Array, included: bool) -> Array:
+        """Return the gradient from contributions in the clear."""
+        raise DataError("the objective has no exact form: its loss is the Taylor polynomial")
+
+    @abstractmethod
+    def scorer(self) -> Scorer:
+        """Return a scorer with the current parameters."""
+
+
+class LinearSide(Side):
     """A party of the generalised linear objective (equations 2 to 4), with or without labels.
 
     It contributes margin_weight * H^k. The label party adds label_weight * y, so that the sum over all
     parties is the Taylor residual. The exact loss, in plain, has two columns: H^k and y.
     """
+
+    model: LocalModel
 
     def __init__(
         self,
@@ -217,7 +196,6 @@ class LinearSide(_ModelSide[LocalModel]):
         l2: float,
         exact: bool,
         margin_bound: float,
-        fraction_bits: int = 32,
         overlap: int = 1,
     ) -> None:
         self.model = model
@@ -226,10 +204,10 @@ class LinearSide(_ModelSide[LocalModel]):
         self._features, self._labels = features, labels
         self._loss = loss
         self._l2, self._overlap = l2, overlap
-        self._margin_bound, self._fraction_bits = margin_bound, fraction_bits
+        self._margin_bound = margin_bound
         self.begin(np.arange(len(features)))
 
-    def begin(self, batch: NDArray[np.intp]) -> None:
+    def begin(self, batch: Rows) -> None:
         self._rows = self._features[batch]
         self._targets = None if self._labels is None else self._labels[batch]
         self._start = self.model.forward(self._rows)
@@ -251,9 +229,9 @@ class LinearSide(_ModelSide[LocalModel]):
     def fixed(self) -> FixedPoint:
         labels = 1.0 if self._loss.binary else self._margin_bound
         if self.exact:
-            return FixedPoint(max(self._margin_bound, labels), self._fraction_bits)
+            return FixedPoint(max(self._margin_bound, labels), FRACTION_BITS)
         margins = self._loss.margin_weight * self._margin_bound
-        return FixedPoint(margins + abs(self._loss.label_weight) * labels, self._fraction_bits)
+        return FixedPoint(margins + abs(self._loss.label_weight) * labels, FRACTION_BITS)
 
     def peer_shape(self) -> tuple[int, ...]:
         return (len(self._rows), 2) if self.exact else (len(self._rows),)
@@ -281,7 +259,7 @@ class LinearSide(_ModelSide[LocalModel]):
         return result
 
     def scorer(self) -> LinearScorer:
-        return LinearScorer(self.model, self._margin_bound, self._fraction_bits)
+        return LinearScorer(self.model, self._margin_bound)
 
 
 class MultipliersOfB(Multipliers):
@@ -312,11 +290,11 @@ class MultipliersOfA(Multipliers):
         return block
 
 
-class TransferSide(_ModelSide[HiddenLayer]):
+class TransferSide(Side):
     """A party of the transfer objective: A with labels, or B without."""
 
+    model: HiddenLayer
     is_linear = False
-    exact = False
 
     def __init__(
         self,
@@ -329,7 +307,6 @@ class TransferSide(_ModelSide[HiddenLayer]):
         gamma: float,
         l2: float,
         activation_bound: float,
-        fraction_bits: int = 32,
     ) -> None:
         """Prepare the side.
 
@@ -342,7 +319,6 @@ class TransferSide(_ModelSide[HiddenLayer]):
         self._labels = labels
         self._gamma, self._l2 = gamma, l2
         self._bound = activation_bound if model.activation == "relu" else 1.0
-        self._fraction_bits = fraction_bits
         if labels is not None:
             known = ~np.isnan(labels)
             self._known_rows, self._known_labels = model.augmented(features[known]), labels[known]
@@ -388,7 +364,7 @@ class TransferSide(_ModelSide[HiddenLayer]):
         else:
             bound = max(u * (0.5 + 2.0 * self._gamma), 0.25 * self._root * u * u)
         # Saturated activations reach the bound up to the rounding of a sum of n products.
-        return FixedPoint(bound * (1.0 + 2.0**-20), self._fraction_bits)
+        return FixedPoint(bound * (1.0 + 2.0**-20), FRACTION_BITS)
 
     def peer_shape(self) -> tuple[int, ...]:
         return (len(self._rows) + self.model.width, self.model.width)
@@ -427,9 +403,6 @@ class TransferSide(_ModelSide[HiddenLayer]):
         result: Array = ((sums + own) / len(self._rows)).ravel() + self._l2 * self.model.parameters
         return result
 
-    def exact_gradient(self, others: Array, included: bool) -> Array:
-        raise DataError("the transfer objective has no exact form: its loss is the Taylor polynomial")
-
     def scorer(self) -> TransferScorer:
         phi = None if self._labels is None else self.phi()
-        return TransferScorer(self.model, phi, self._bound, self._fraction_bits)
+        return TransferScorer(self.model, phi, self._bound)

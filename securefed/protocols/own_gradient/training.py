@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,80 +79,61 @@ class Exchange:
     def __init__(self, link: Link, agreement: Agreement, keys: Keyring, side: Side) -> None:
         self._link, self._agreement, self._keys, self._side = link, agreement, keys, side
         self._me, self._label = link.name, agreement.label_party
+        self._star = not agreement.mutual and agreement.exchange == "star"
+        """Contributions go to the label party alone."""
         self._parts: dict[str, Encrypted] = {}
+        """The newest contributions of other parties."""
 
     async def all(self, round_: int) -> PeerSum:
         """Exchange({1 .. K}): return this party's sum. Parallel schedules start a round with it."""
-        if self._agreement.mutual or self._agreement.exchange == "pairwise":
-            others = [name for name in self._agreement.names if name != self._me]
-            part = self._encrypt()
-            for name in others:
-                self._send(name, "contribution", part, round_)
-            parts = [await self._receive("contribution", name, round_) for name in others]
-            return PeerSum(self._sum(parts), False)
-        if self._me != self._label:
-            self._send(self._label, "contribution", self._encrypt(), round_)
-            return PeerSum(await self._receive("residual", self._label, round_), True)
         others = [name for name in self._agreement.names if name != self._me]
-        received = self._sum([await self._receive("contribution", name, round_) for name in others])
-        total = self._encrypt() + received  # the fresh term re-randomises the sum
+        if not (self._star and self._me == self._label):
+            await self._share(self._me, round_)
+        if self._star and self._me != self._label:
+            return PeerSum(await self._receive("residual", self._label, round_), True)
         for name in others:
-            self._send(name, "residual", total, round_)
+            await self._share(name, round_)
+        received = self._sum(others)
+        if self._star:
+            total = self._encrypt() + received  # the fresh term re-randomises the sum
+            for name in others:
+                self._send(name, "residual", total, round_)
         return PeerSum(received, False)
 
     async def before_turns(self, round_: int) -> None:
-        """Sequential: send the contributions of all later turns to the label party."""
-        if self._agreement.mutual:
-            return
-        for position, name in enumerate(self._agreement.names[1:-1], start=1):
-            if self._agreement.exchange == "pairwise":
-                await self._broadcast(name, round_, position)
-            elif name == self._me:
-                self._send(self._label, "contribution", self._encrypt(), round_, position)
-            elif self._me == self._label:
-                self._parts[name] = await self._receive("contribution", name, round_, position)
-        if self._agreement.exchange == "pairwise":
-            await self._broadcast(self._label, round_, len(self._agreement.names) - 1)
+        """Sequential: share the contributions of all later turns. With a star the label party sends none."""
+        if not self._agreement.mutual:
+            later = self._agreement.names[1:-1] if self._star else self._agreement.names[1:]
+            for position, name in enumerate(later, start=1):
+                await self._share(name, round_, position)
 
     async def for_turn(self, round_: int, turn: str) -> PeerSum | None:
         """Sequential: return the sum of the others' newest contributions at the party of this turn."""
         others = [name for name in self._agreement.names if name != turn]
         if self._agreement.mutual:
-            (peer,) = others
-            if self._me == peer:
-                self._send(turn, "contribution", self._encrypt(), round_)
-                return None
-            return PeerSum(await self._receive("contribution", peer, round_), False)
-        if self._agreement.exchange == "pairwise" or turn == self._label:
-            if self._me != turn:
-                return None
-            return PeerSum(self._sum([self._parts[name] for name in others]), False)
-        if self._me == self._label:
-            parts = [self._parts[name] for name in others if name != self._label]
-            self._send(turn, "residual", self._sum([self._encrypt(), *parts]), round_)
-        if self._me != turn:
-            return None
-        return PeerSum(await self._receive("residual", self._label, round_), False)
+            await self._share(others[0], round_)
+        if self._star and turn != self._label:
+            if self._me == self._label:
+                self._parts[self._label] = self._encrypt()  # the fresh term re-randomises the sum
+                self._send(turn, "residual", self._sum(others), round_)
+            if self._me == turn:
+                return PeerSum(await self._receive("residual", self._label, round_), False)
+        return PeerSum(self._sum(others), False) if self._me == turn else None
 
     async def after_turn(self, round_: int, turn: str) -> None:
         """Sequential: Exchange({k, K}) after party k's local steps."""
-        if self._agreement.mutual or turn == self._label:
-            return
-        step = self._agreement.algorithm.local_steps
-        if self._agreement.exchange == "pairwise":
-            await self._broadcast(turn, round_, step)
-        elif self._me == turn:
-            self._send(self._label, "contribution", self._encrypt(), round_, step)
-        elif self._me == self._label:
-            self._parts[turn] = await self._receive("contribution", turn, round_, step)
+        if not self._agreement.mutual and turn != self._label:
+            await self._share(turn, round_, self._agreement.algorithm.local_steps)
 
-    async def _broadcast(self, sender: str, round_: int, step: int) -> None:
+    async def _share(self, sender: str, round_: int, step: int = 0) -> None:
+        """Bring the contribution of a party to those who add contributions."""
+        receivers = (self._label,) if self._star else self._agreement.names
         if self._me == sender:
             part = self._encrypt()
-            for name in self._agreement.names:
-                if name != self._me:
+            for name in receivers:
+                if name != sender:
                     self._send(name, "contribution", part, round_, step)
-        else:
+        elif self._me in receivers:
             self._parts[sender] = await self._receive("contribution", sender, round_, step)
 
     def _encrypt(self) -> Encrypted:
@@ -169,12 +152,9 @@ class Exchange:
         channel = Channel(self._link, sender, round_, step)
         return await channel.take(kind, load, "shape", "ciphertexts", activity="validate")
 
-    def _sum(self, parts: list[Encrypted]) -> Encrypted:
+    def _sum(self, names: list[str]) -> Encrypted:
         with self._link.activity("add"):
-            total = parts[0]
-            for part in parts[1:]:
-                total = total + part
-            return total
+            return reduce(add, (self._parts[name] for name in names))
 
 
 Array = NDArray[np.float64]
