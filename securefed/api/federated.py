@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -21,22 +21,23 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from securefed.api.party import Party, align, check_parties, label_party
-from securefed.api.predictor import check_columns
+from securefed.api.party import Party, align, check_parties, common_rows, label_party
+from securefed.api.predictor import check_columns, in_order
 from securefed.api.result import RunResult
 from securefed.api.saving import Saved
 from securefed.api.simulated import Keys
 from securefed.assembly import Assembly, Trained, assembly_of
-from securefed.assembly.base import Model
 from securefed.assembly.build import Measured, PartyData, build, known_rows, label_targets
+from securefed.crypto import protects
 from securefed.declare import declared
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
-from securefed.labels.label_model import missing_labels
+from securefed.labels.label_model import check_known, missing_labels
 from securefed.labels.quality import Holdout, QualityWarning
 from securefed.labels.several import ClassModels
-from securefed.protocols.agreement import Agreement, warn_of_trust
-from securefed.protocols.loop import Outcome, PartyContext
+from securefed.protocols.agreement import Agreement, get_objective, warn_of_trust
+from securefed.protocols.blind.linear import BlindParty
+from securefed.protocols.loop import Outcome, PartyContext, PartyLoop
 from securefed.protocols.schedules import held_out
 from securefed.settings.objectives import Labels, ObjectiveSettings
 
@@ -60,6 +61,58 @@ def all_or_nothing(fit: Callable[Concatenate[S, P], S]) -> Callable[Concatenate[
             raise
 
     return fitting
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """What a fit leaves to the next one (`warm_start`): where to begin, under which keys.
+
+    A blind model begins with the shares that the last one ended with: nobody learns more of them than of a
+    start at 0. Held-out rows have to stay unseen from fit to fit, or what is measured on them is worth
+    nothing. `holdout`: how many rows the fit held out, by `seed`.
+    """
+
+    agreement: Agreement
+    holdout: int
+    seed: int
+    holders: Keys
+    states: Mapping[str, Mapping[str, NDArray[np.generic]]]
+    """Of blind parties: as in a checkpoint."""
+
+    def check(self, agreement: Agreement, holdout: int, seed: int) -> None:
+        """SettingError where another fit cannot begin here."""
+        before = _facts(self.agreement)
+        for word, fact in _facts(agreement).items():
+            if fact != before[word]:
+                raise SettingError(f"warm_start: {word} {fact} given, the fit before had {before[word]}")
+        if self.agreement.release and protects(agreement.scheme):
+            raise SettingError(
+                "warm_start: the fit before released its parameters; the difference of two released models is"
+                " a gradient, and release=True is allowed in the last fit only"
+            )
+        if holdout and self.agreement.batches.holdout_rows:
+            raise SettingError(
+                "warm_start: the fit before learnt from the rows that it held out (refit);"
+                " warm_start=True from the first fit on, or holdout=0, is allowed"
+            )
+        rows, known = agreement.common_rows, self.agreement.common_rows
+        if holdout and (rows, holdout, seed) != (known, self.holdout, self.seed):
+            raise SettingError(
+                f"warm_start: {holdout} of {rows} rows would be held out by seed {seed},"
+                f" {self.holdout} of {known} by seed {self.seed} were, and others learnt from;"
+                " the same, or holdout=0, is allowed"
+            )
+
+
+def _facts(agreement: Agreement) -> dict[str, object]:
+    return {
+        "parties": ", ".join(agreement.names),
+        "parameters": ", ".join(str(member.parameters) for member in agreement.members),
+        "outputs": agreement.width,
+        "scheme": agreement.scheme,
+        "reveal": agreement.reveal,
+        "loss": dict(agreement.details)["loss"],
+    }
 
 
 class Federated(Saved):
@@ -88,14 +141,15 @@ class Federated(Saved):
         settings = self._settings(len(listed))
         if (classes := self._apart(settings, listed)) is not None:
             return self._fit_each(listed, classes, validation, keys)
-        assembly = assembly_of(settings)
+        assembly, earlier = assembly_of(settings), self._earlier(settings)
         self.__dict__.pop("models_", None)
         # Align
-        ordered, rows = self._align(assembly, listed)
-        names = [party.name for party in ordered]
+        ordered, rows = self._align(settings, listed, again=earlier is not None)
+        names = self.parties_ = [party.name for party in ordered]
         data, labelled = self._data(settings, ordered, rows)
-        seen = None if validation is None else self._validation(settings, data, validation, names)
+        seen = None if validation is None else self._validation(settings, data, validation)
         division = held_out(len(labelled), 0.0 if seen else settings.holdout, settings.seed)
+        holdout = len(division[1])
         # Assemble
         models = {
             name: assembly.model(
@@ -103,11 +157,24 @@ class Federated(Saved):
             )
             for index, name in enumerate(names)
         }
-        agreement = self._agreement(assembly, models, len(labelled), len(division[1]), seen)
+        members = tuple(assembly.member(name, model) for name, model in models.items())
+        agreement = assembly.agreement(members, len(labelled), self._label_model.outputs, holdout=holdout)
+        if seen is not None:
+            agreement = _measuring(agreement, len(seen[names[-1]].features))
+        if earlier is not None:
+            earlier.check(agreement, holdout, settings.seed)
+            keys = keys or earlier.holders
+            if settings.blind:
+                agreement = replace(agreement, details=(*agreement.details, ("warm_start", True)))
+            else:
+                for name, model in models.items():
+                    model.parameters = self.shards_[name].parameters
         if agreement.batches.holdout_rows:
             division = agreement.batches.division
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
-        holders, guards = self._keys(settings, agreement, keys), self._guards(settings, names, listed)
+        holders = self._keys(settings, agreement, keys)
+        # A further model of the same people is a further question about them: their guards go on counting.
+        guards = self._guards(settings, names, listed if earlier is None else None)
         looked_at = division[1] if len(division[1]) else division[0]
         self._know([party.take(rows[party.name][looked_at]) for party in ordered], assembly)
         with self._mapper(settings) as mapper, self._bar(agreement) as on_round:
@@ -131,27 +198,56 @@ class Federated(Saved):
             if (third := agreement.key_holder) is not None:
                 helper = assembly.key_holder(agreement, PartyContext(holders.get(third), mapper))
                 trained[third] = Trained(helper, None)
-            self._begin(trained)
+            for name, state in {} if earlier is None else earlier.states.items():
+                trained[name].program.start_from(state)
             # Drive
             run = self._run({name: each.program.run for name, each in trained.items()}, settings.simulation)
         # Collect
         judged = self._judge(run.outcomes[names[-1]], measured)
         self.result_ = RunResult.of(agreement, run, judged)
-        self.parties_, self._holders, self._key_holder = names, holders, agreement.key_holder
+        self._holders, self._key_holder = holders, agreement.key_holder
         self._collect(assembly, agreement, trained)
+        if hasattr(settings, "warm_start"):
+            states = {name: _state(each.program) for name, each in trained.items() if settings.blind}
+            self._start = Start(agreement, holdout, settings.seed, holders, states)
         return self
 
+    def _earlier(self, settings: ObjectiveSettings) -> Start | None:
+        """Where a fit begins, if not at 0."""
+        if not getattr(settings, "warm_start", False):
+            return None
+        if protects(settings.scheme) and not settings.blind:
+            raise SettingError(
+                "warm_start: it takes Blind() or Plain(); openings of gradients are counted by the run, and a"
+                " further run would be more of the same"
+            )
+        if hasattr(self, "shards_") and not hasattr(self, "_start"):
+            raise SettingError(
+                "warm_start: a model that was loaded has nothing to begin with; a fit with warm_start=False"
+                " comes first"
+            )
+        return getattr(self, "_start", None)
+
     def _align(
-        self, assembly: Assembly[Any], parties: Sequence[Party]
+        self, settings: ObjectiveSettings, parties: Sequence[Party], *, again: bool
     ) -> tuple[list[Party], dict[str, Places]]:
-        """The parties with prepared columns, the label party last, and each one's common rows."""
+        """The parties with prepared columns, the label party last, and each one's common rows.
+
+        Where all have the same people, the parties have no other rows. `again`: columns are prepared as in
+        the fit before.
+        """
         last = label_party(parties).name
-        ordered = sorted(align(parties, last), key=lambda party: party.name == last)
-        prepared = [party.fitted(standardise=assembly.settings.standardise) for party in ordered]
+        ordered = sorted(parties, key=lambda party: party.name == last)
+        if get_objective(settings.objective).same_people:
+            ordered = align(ordered, last)
+            rows = {party.name: np.arange(party.rows, dtype=np.intp) for party in ordered}
+        else:
+            rows = common_rows(ordered, last)
+        if again:
+            return self._to_score(ordered), rows
+        prepared = [party.fitted(standardise=settings.standardise) for party in ordered]
         self.transforms_ = {party.name: fitted for party, fitted in prepared}
-        return [party for party, _ in prepared], {
-            party.name: np.arange(party.rows, dtype=np.intp) for party in ordered
-        }
+        return [party for party, _ in prepared], rows
 
     def _data(
         self, settings: ObjectiveSettings, ordered: Sequence[Party], rows: Mapping[str, Places]
@@ -160,13 +256,10 @@ class Federated(Saved):
         for party in ordered[:-1]:
             if party.weights is not None or party.offset is not None:
                 raise DataError(f"{party.name}: weights or an offset given, which the label party alone has")
-        last = ordered[-1]
+        last, others = ordered[-1], ", ".join(party.name for party in ordered[:-1])
+        wishes, standardise = self._wishes(settings, last), settings.standardise
         targets, self._label_model = label_targets(
-            settings,
-            last.known_labels(),
-            last.name,
-            self._wishes(settings, last),
-            standardise=settings.standardise,
+            settings, last.known_labels(), last.name, wishes, standardise=standardise
         )
         data = {
             party.name: PartyData(
@@ -179,7 +272,16 @@ class Federated(Saved):
             )
             for party in ordered
         }
-        return data, known_rows(targets)[rows[last.name]]
+        common = targets[rows[last.name]]
+        labelled = known_rows(common)
+        if not labelled.any():
+            raise DataError(f"{last.name}: none of the {len(common)} people shared with {others} has a label")
+        if missing := self._label_model.unseen(common[labelled]):
+            names = ", ".join(map(str, missing))
+            warnings.warn(
+                f"{last.name}: nobody shared with {others} to learn from has the label {names}", stacklevel=4
+            )
+        return data, labelled
 
     def _wishes(self, settings: ObjectiveSettings, party: Party) -> LabelOptions:
         """What the label party wants of its rows."""
@@ -187,39 +289,29 @@ class Federated(Saved):
         return options.options(weighted=party.weights is not None, offset=party.offset is not None)
 
     def _validation(
-        self,
-        settings: ObjectiveSettings,
-        data: Mapping[str, PartyData],
-        validation: Sequence[Party],
-        names: Sequence[str],
+        self, settings: ObjectiveSettings, data: Mapping[str, PartyData], parties: Sequence[Party]
     ) -> dict[str, PartyData]:
-        """Other rows to measure with."""
-        matched = self._match(validation, names)
-        last, data_of = matched[-1], {}
-        targets = self._label_model.targets(last.known_labels(), last.name, settings.option("margin_bound"))
-        self._seen = matched
-        for party in matched:
-            check_columns(party, data[party.name].features.shape[1])
-            own = targets if party is last else None
-            data_of[party.name] = PartyData(features=party.features, targets=own, offset=party.offset)
-        return data_of
-
-    def _agreement(
-        self,
-        assembly: Assembly[Any],
-        models: Mapping[str, Model],
-        common: int,
-        holdout: int,
-        seen: Mapping[str, PartyData] | None,
-    ) -> Agreement:
-        members = tuple(assembly.member(name, model) for name, model in models.items())
-        agreement = assembly.agreement(members, common, self._label_model.outputs, holdout=holdout)
-        if seen is None:
-            return agreement
-        return replace(agreement, holdout=len(next(iter(seen.values())).features))
-
-    def _begin(self, trained: Mapping[str, Trained]) -> None:  # nothing to do is allowed
-        """Set where programs begin, if not at their start."""
+        """Other rows to measure with. A party that is not scored needs no columns for them."""
+        aligned = in_order(parties, self.parties_)
+        self._seen, last = self._to_score(aligned), aligned[-1]
+        scored = {party.name: party for party in self._seen}
+        bound = settings.option("margin_bound")
+        labels = last.known_labels()
+        if self._label_model.classes is not None:
+            check_known(labels, last.name)
+        targets = self._label_model.targets(labels, last.name, bound)
+        found = {}
+        for name, own in data.items():
+            columns, labels_here = np.zeros((last.rows, own.features.shape[1])), name == last.name
+            if name in scored:
+                check_columns(scored[name], columns.shape[1])
+                columns = scored[name].features
+            found[name] = PartyData(
+                features=columns,
+                targets=targets if labels_here else None,
+                offset=last.offset if labels_here else None,
+            )
+        return found
 
     def _judge(self, outcome: Outcome, measured: Measured | None) -> Holdout | None:
         """What the held-out rows say of the model that is kept."""
@@ -311,6 +403,19 @@ class Federated(Saved):
         self.transforms_, self.score_guards_ = first.transforms_, first.score_guards_
         self.shards_ = first.shards_
         return self
+
+
+def _measuring(agreement: Agreement, rows: int) -> Agreement:
+    """The agreement of a run that is measured with so many other rows."""
+    if get_objective(agreement.objective).same_people:
+        return replace(agreement, holdout=rows)
+    return replace(agreement, details=(*agreement.details, ("validation_rows", rows)))
+
+
+def _state(party: PartyLoop) -> dict[str, NDArray[np.generic]]:
+    """A blind party's shares, and the basis of its parameters."""
+    root = party.part.root if isinstance(party, BlindParty) else None
+    return {**party.state(), **({} if root is None else {"root": root})}
 
 
 def _relabelled(validation: Sequence[Party], each: Any) -> list[Party]:

@@ -288,10 +288,6 @@ class Party:
         party.transform = transform
         return party
 
-    def with_features(self, numbers: Array) -> Party:
-        """The same people with other numbers."""
-        return self._with(numbers)
-
     def fitted(self, *, standardise: bool = True) -> tuple[Party, Fitted]:
         """This party as numbers, with what it fitted on its own rows for that."""
         foreign, rows = None, self.features
@@ -311,12 +307,14 @@ class Party:
         columns, numbers = prepare(source, names, transform=kind, standardise=standardise)
         if self.labels is not None:
             warn_of_label_columns(np.asarray(self.labels), numbers, columns.names, self.name)
-        return self._with(numbers), Fitted(foreign, columns, self.columns is not None and foreign is None)
+        return self.with_features(numbers), Fitted(
+            foreign, columns, self.columns is not None and foreign is None
+        )
 
     def transformed(self, fitted: Fitted | None) -> Party:
         """This party's rows prepared as in training. None: the numbers as they are."""
         if fitted is None:
-            return self._with(self._finite(self.features))
+            return self.with_features(self._finite(self.features))
         rows = self.features if fitted.transform is None else self._through(fitted.transform)
         names = self.columns if fitted.transform is None else None
         width, due = np.shape(rows)[1], len(fitted.columns.given)
@@ -335,9 +333,10 @@ class Party:
                 f"{self.name}: {count} of {self.rows} values of column {column!r} were not there in training",
                 stacklevel=2,
             )
-        return self._with(numbers)
+        return self.with_features(numbers)
 
-    def _with(self, numbers: Array) -> Party:
+    def with_features(self, numbers: Array) -> Party:
+        """The same people with other numbers."""
         party = copy(self)
         party.transform, party.columns, party.policy = None, None, Policy()
         party.features = numbers
@@ -404,30 +403,27 @@ def check_parties(parties: Iterable[Party]) -> list[Party]:
 
 def label_party(parties: Sequence[Party]) -> Party:
     """The one party that has labels."""
-    names = [party.name for party in parties]
-    if len(parties) < 2:
-        raise DataError(f"parties: {len(parties)} given, at least 2 are needed")
-    if len(set(names)) != len(names):
-        raise DataError(f"parties: names have to differ, {', '.join(names)} given")
-    labelled = [party for party in parties if party.labels is not None]
+    listed = check_parties(parties)
+    if len(listed) < 2:
+        raise DataError(f"parties: {len(listed)} given, at least 2 are needed")
+    labelled = [party for party in listed if party.labels is not None]
     if len(labelled) != 1:
         words = ", ".join(p.name for p in labelled) or "nobody"
         raise DataError(f"labels: exactly one party has to have them, {words} does")
     return labelled[0]
 
 
-def align(parties: Sequence[Party], first: str) -> list[Party]:
-    """The parties cut down to their common rows, in the order of the party called `first`."""
-    with_ids = [party for party in parties if party.ids is not None]
-    if not with_ids:
+def common_rows(parties: Sequence[Party], first: str) -> dict[str, NDArray[np.intp]]:
+    """Each party's rows that all parties have, in the order of the party called `first`."""
+    missing = ", ".join(party.name for party in parties if party.ids is None)
+    if all(party.ids is None for party in parties):
         sizes = {party.name: party.rows for party in parties}
         if len(set(sizes.values())) > 1:
             raise DataError(
                 f"parties without ids need equally many rows, {sizes} given; pass ids to align them"
             )
-        return list(parties)
-    if len(with_ids) < len(parties):
-        missing = ", ".join(p.name for p in parties if p.ids is None)
+        return {name: np.arange(count, dtype=np.intp) for name, count in sizes.items()}
+    if missing:
         raise DataError(f"ids: {missing} has none while others have; give ids to all parties or to none")
     forms = {party.id_form for party in parties}
     if len(forms) > 1:
@@ -441,10 +437,13 @@ def align(parties: Sequence[Party], first: str) -> list[Party]:
     if not order:
         hint = id_hint({name: id_shape(place) for name, place in places.items()}, forms.pop())
         raise DataError(f"ids: {', '.join(p.name for p in parties)} have no id in common: {hint}")
-    return [
-        party.take(np.array([places[party.name][value] for value in order], dtype=np.intp))
-        for party in parties
-    ]
+    return {name: np.array([rows[value] for value in order], dtype=np.intp) for name, rows in places.items()}
+
+
+def align(parties: Sequence[Party], first: str) -> list[Party]:
+    """The parties cut down to their common rows, in the order of the party called `first`."""
+    rows = common_rows(parties, first)
+    return [party if party.ids is None else party.take(rows[party.name]) for party in parties]
 
 
 def missing_elsewhere(parties: Sequence[Party], kept: Party) -> str | None:

@@ -20,7 +20,7 @@ from securefed.errors import DataError, SettingError
 from securefed.labels.label_model import LabelModel
 from securefed.labels.several import ClassModels
 from securefed.protocols.blind.scoring import ModelPart
-from securefed.protocols.own_gradient.sides import LinearScorer
+from securefed.protocols.own_gradient.sides import LinearScorer, Scorer
 
 Array = NDArray[np.float64]
 
@@ -64,11 +64,10 @@ class Predictor(Simulated):
         for name, part in self._parts.items():
             if name in self._released:
                 self.shards_[name] = self._released[name]
-            elif isinstance(part, ModelPart):
-                if not self._released:
-                    self.shards_[name] = part
-            else:
-                self.shards_[name] = part.model if isinstance(part, LinearScorer) else part.layer
+            elif not isinstance(part, ModelPart):
+                self.shards_[name] = own_model(part)
+            elif not self._released:
+                self.shards_[name] = part
 
     @property
     def holders_(self) -> dict[str, KeyHolder]:
@@ -102,13 +101,10 @@ class Predictor(Simulated):
 
     # Scores
 
-    def _match(self, parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
-        """The same parties as in training, aligned, in the order of training, with prepared columns."""
-        return [party.transformed(self.transforms_.get(party.name)) for party in _in_order(parties, names)]
-
     def _to_score(self, parties: Any) -> list[Party]:
-        """The rows to score, with prepared columns."""
-        return self._match(parties, self.parties_)
+        """The rows to score: aligned, in the order of training, with prepared columns."""
+        aligned = in_order(parties, self.parties_)
+        return [party.transformed(self.transforms_.get(party.name)) for party in aligned]
 
     def decision_function(self, parties: Any) -> Any:
         """Return the scores of new rows, by an encrypted run. The label party alone learns them.
@@ -202,9 +198,10 @@ class Predictor(Simulated):
         rows = self._wanted(parties)
         return by_id(self._label_model.answers(self._scores(rows), self._threshold()), rows[-1], "prediction")
 
-    def _to_compare(self, parties: Sequence[Party]) -> Party:
-        """The label party, with its rows in the order of the scores."""
-        return label_party(_in_order(parties, self.parties_))
+    @property
+    def _answered(self) -> list[str]:
+        """The parties, last the one in whose order answers are."""
+        return self.parties_
 
     def score(self, parties: Sequence[Party], metric: str | None = None) -> float:
         """Return a metric on rows whose labels are given.
@@ -214,8 +211,9 @@ class Predictor(Simulated):
         metric : a name of securefed.labels.metrics; None: accuracy, R2, or D2 for a family.
         """
         self._fitted()
-        rows, model = self._to_compare(parties), self._label_model
-        labels, scores = rows.known_labels(), self._scores(self._to_score(parties))
+        aligned, model = in_order(parties, self._answered), self._label_model
+        rows = label_party(aligned)
+        labels, scores = rows.known_labels(), self._scores(self._to_score(aligned))
         answers = model.beside(labels, scores, rows.name, rows.offset, self._threshold())
         return model.score(answers, metric)
 
@@ -224,13 +222,16 @@ class Predictor(Simulated):
         return settings.labels.threshold if hasattr(settings, "labels") else "half"
 
 
+def own_model(scorer: Scorer) -> Model:
+    """A party's model, where it knows the parameters."""
+    return scorer.model if isinstance(scorer, LinearScorer) else scorer.layer
+
+
 def _columns(part: Part) -> int | None:
     """Columns that a part of the model takes, where it says so."""
     if isinstance(part, ModelPart):
         return None if part.root is None else len(part.root)
-    model = part.model if isinstance(part, LinearScorer) else part.layer
-    columns: int | None = getattr(model, "columns", None)
-    return columns
+    return getattr(own_model(part), "columns", None)
 
 
 def check_columns(party: Party, columns: int | None) -> None:
@@ -239,7 +240,7 @@ def check_columns(party: Party, columns: int | None) -> None:
         raise DataError(f"{party.name}: {width} columns given, the model has {columns}")
 
 
-def _in_order(parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
+def in_order(parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
     """The same parties as in training, aligned, in the order of training."""
     by_name = {party.name: party for party in check_parties(parties)}
     if set(by_name) != set(names):

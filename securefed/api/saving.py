@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from securefed.api.party import Fitted
-from securefed.api.predictor import Predictor
+from securefed.api.predictor import Predictor, own_model
 from securefed.api.simulated import Keys
 from securefed.assembly import assembly_of
 from securefed.assembly.base import Arrays, read_part, shard_file, write_part
@@ -23,7 +23,6 @@ from securefed.data.columns import FittedColumns
 from securefed.declare import declared
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.several import label_model_of
-from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.settings.protection import Blind, ByGradient, OwnGradient, Protection
 
@@ -115,10 +114,7 @@ class Saved(Predictor):
             try:
                 self._parts[name] = assembly.load(public, arrays)
                 if "blind" in public and "model" in arrays:  # released parameters, beside the shares
-                    released = assembly.load_scorer(public, arrays)
-                    self._released[name] = (
-                        released.model if isinstance(released, LinearScorer) else released.layer
-                    )
+                    self._released[name] = own_model(assembly.load_scorer(public, arrays))
             except DataError as error:
                 raise DataError(f"{folder}: the shard of {name}: {error}") from None
         self._show_shards()

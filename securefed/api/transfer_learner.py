@@ -8,27 +8,19 @@ model.decision_function(Party("shop", X_new))         # scores of B's people, le
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.api.federated import Federated
-from securefed.api.party import Party, align, check_parties, label_party
-from securefed.api.predictor import check_columns
+from securefed.api.party import Party, check_parties
 from securefed.api.simulated import parameters
 from securefed.assembly import Assembly, TransferAssembly
-from securefed.assembly.base import Model
-from securefed.assembly.build import PartyData
 from securefed.errors import DataError
-from securefed.labels.label_model import binary_labels, check_known
-from securefed.protocols.agreement import Agreement
 from securefed.settings.objectives import ObjectiveSettings, TransferSettings
 
-Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 
@@ -51,72 +43,14 @@ class TransferLearner(Federated):
         super().__init__(*first, **named)
 
     def _align(
-        self, assembly: Assembly[Any], parties: Sequence[Party]
+        self, settings: ObjectiveSettings, parties: Sequence[Party], *, again: bool
     ) -> tuple[list[Party], dict[str, Places]]:
-        """B and A with all their rows; common are those of the people they share."""
-        a, b = _pair(parties)
-        if assembly.settings.blind:
-            a, b = (party.with_transform("auto") if party.transform is None else party for party in (a, b))
-        self.transforms_ = {}
-        a, self.transforms_[a.name] = a.fitted(standardise=assembly.settings.standardise)
-        b, self.transforms_[b.name] = b.fitted(standardise=assembly.settings.standardise)
-        rows_a, rows_b = _overlap(a, b)
-        return [b, a], {b.name: rows_b, a.name: rows_a}
-
-    def _data(
-        self, settings: ObjectiveSettings, ordered: Sequence[Party], rows: Mapping[str, Places]
-    ) -> tuple[dict[str, PartyData], NDArray[np.bool_]]:
-        data, labelled = super()._data(settings, ordered, rows)
-        b, a = (party.name for party in ordered)
-        if not labelled.any():
-            raise DataError(f"{a}: none of the {len(labelled)} people shared with {b} has a label")
-        targets = data[a].targets
-        missing = [] if targets is None else self._label_model.unseen(targets[rows[a]][labelled])
-        if missing:
-            names = ", ".join(map(str, missing))
-            warnings.warn(f"{a}: nobody shared with {b} to learn from has the label {names}", stacklevel=4)
-        return data, labelled
-
-    def _validation(
-        self,
-        settings: ObjectiveSettings,
-        data: Mapping[str, PartyData],
-        validation: Sequence[Party],
-        names: Sequence[str],
-    ) -> dict[str, PartyData]:
-        """B's columns and A's labels of other people."""
-        a, b = _pair(validation)
-        if [b.name, a.name] != list(names):
-            raise DataError(f"validation: {a.name} and {b.name} given, {names[1]} and {names[0]} expected")
-        a, b = align([a, b], a.name)
-        b = b.transformed(self.transforms_.get(b.name))
-        check_columns(b, data[b.name].features.shape[1])
-        self._seen = [b]
-        labels = a.known_labels()
-        if self._label_model.outputs == 1:
-            targets, _ = binary_labels(labels, a.name, allow_missing=False, classes=self._label_model.classes)
-        else:
-            check_known(labels, a.name)
-            targets = self._label_model.targets(np.array(labels.tolist()), a.name, np.inf)
-        none = np.zeros((b.rows, data[a.name].features.shape[1]))  # A's columns are not needed
-        return {
-            b.name: PartyData(features=b.features),
-            a.name: PartyData(features=none, targets=targets),
-        }
-
-    def _agreement(
-        self,
-        assembly: Assembly[Any],
-        models: Mapping[str, Model],
-        common: int,
-        holdout: int,
-        seen: Mapping[str, PartyData] | None,
-    ) -> Agreement:
-        agreement = super()._agreement(assembly, models, common, holdout, None)
-        if seen is None:
-            return agreement
-        rows = ("validation_rows", max(len(each.features) for each in seen.values()))
-        return replace(agreement, details=(*agreement.details, rows))
+        """Both parties with all their rows; common are those of the people they share."""
+        if len(parties) != 2:
+            raise DataError(f"parties: {len(parties)} given, transfer learning takes 2")
+        if settings.blind:
+            parties = [each.with_transform("auto") if each.transform is None else each for each in parties]
+        return super()._align(settings, parties, again=again)
 
     def _to_score(self, parties: Any) -> list[Party]:
         """B's rows."""
@@ -128,29 +62,6 @@ class TransferLearner(Federated):
             raise DataError(f"parties: {named} given, rows of {b_name} are needed")
         return [chosen[0].transformed(self.transforms_.get(b_name))]
 
-    def score(self, parties: Sequence[Party], metric: str | None = None) -> float:
-        """Return a metric (accuracy if None) on people of B whose labels A knows."""
-        self._fitted()
-        a, b = _pair(parties)
-        # In B's order, as for `predict`, so that the score ledger counts the same question once.
-        return super().score(align([a, b], b.name), metric)
-
-    def _to_compare(self, parties: Sequence[Party]) -> Party:
-        return label_party(parties)
-
-
-def _pair(parties: Sequence[Party]) -> tuple[Party, Party]:
-    """A, which has labels, and B."""
-    listed = check_parties(parties)
-    if len(listed) != 2:
-        raise DataError(f"parties: {len(listed)} given, transfer learning takes 2")
-    a = label_party(listed)
-    (b,) = (party for party in listed if party is not a)
-    return a, b
-
-
-def _overlap(a: Party, b: Party) -> tuple[Places, Places]:
-    """Row numbers of the shared people at A and at B, in A's order."""
-    numbered = [party.with_features(np.arange(party.rows, dtype=np.float64)[:, None]) for party in (a, b)]
-    rows_a, rows_b = (party.features[:, 0].astype(np.intp) for party in align(numbered, a.name))
-    return rows_a, rows_b
+    @property
+    def _answered(self) -> list[str]:
+        return self.parties_[::-1]  # in B's order, as for `predict`: the score ledger counts a question once

@@ -342,6 +342,8 @@ class LinearSettings(ObjectiveSettings):
         super().check()
         if self.rounds == "auto" and self.learning_rate != "auto":
             raise SettingError("rounds: 'auto' takes learning_rate='auto'")
+        if self.warm_start:
+            object.__setattr__(self, "refit", False)
 
     @property
     def exact(self) -> bool:

@@ -251,8 +251,8 @@ def test_validation_that_does_not_fit(validation: list[Party], named: str) -> No
 @pytest.mark.parametrize(
     ("validation", "named"),
     [
-        ([Party("x", BLOCKS[0]), labelled(LABELS)], "validation: bank and x given, bank and shop expected"),
-        ([SHOP, Party("bank", BLOCKS[1])], "labels: exactly one party"),
+        ([Party("x", BLOCKS[0]), labelled(LABELS)], "parties: bank, x given, the model has shop, bank"),
+        ([SHOP, Party("bank", BLOCKS[1])], "bank: no labels"),
         ([SHOP, labelled(LABELS + 5)], "bank: labels 5, 6 given for validation, the classes are 0, 1"),
         ([SHOP, labelled(some(LABELS, None))], "bank: 1 of 30 labels are missing"),
         ([Party("shop", BLOCKS[0][:, :2]), labelled(LABELS)], "shop: 2 columns given, the model has 3"),
