@@ -300,18 +300,18 @@ class Federated(Saved):
         if self._label_model.classes is not None:
             check_known(labels, last.name)
         targets = self._label_model.targets(labels, last.name, bound)
-        found = {}
+        validation = {}
         for name, own in data.items():
             columns, labels_here = np.zeros((last.rows, own.features.shape[1])), name == last.name
             if name in scored:
                 check_columns(scored[name], columns.shape[1])
                 columns = scored[name].features
-            found[name] = PartyData(
+            validation[name] = PartyData(
                 features=columns,
                 targets=targets if labels_here else None,
                 offset=last.offset if labels_here else None,
             )
-        return found
+        return validation
 
     def _judge(self, outcome: Outcome, measured: Measured | None) -> Holdout | None:
         """What the held-out rows say of the model that is kept."""
