@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from securefed.data.columns import TRANSFORMS
 from securefed.data.psi import check_peer_ids
@@ -190,22 +190,14 @@ class PartyFile:
     def keys_folder(self) -> Path:
         return self.folder / self.own.keys
 
-    @classmethod
-    def of(cls, path: Path, table: Table) -> Self:
-        check_keys(str(path), table, ("party", "data", "peers", "run"))
-        own = OwnSettings(**_section(path, table, "party", OwnSettings))
-        shared = RunSettings.of(_table(path, table, "run"))
-        data = None
-        if "data" in table:
-            data = DataSettings(**_section(path, table, "data", DataSettings))
-        peers = _peers(path, table.get("peers", {}), own, shared)
-        party = cls(path, own, shared, data, peers)
-        party._check()
-        check_reachable(own.name, own.listen, peers)
-        return party
-
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise SettingError where the tables do not go together."""
         name, shared = self.own.name, self.shared
+        due = [each for each in shared.everybody if each != name]
+        if set(self.peers) != set(due):
+            names = ", ".join(self.peers) or "none"
+            raise SettingError(f"peers: {names} given, {', '.join(due)} are in this run")
+        check_reachable(name, self.own.listen, self.peers)
         if self.is_key_holder:
             if shared.key_holder != name:
                 raise SettingError(
@@ -245,14 +237,6 @@ def _section(path: Path, table: Table, name: str, kind: type[Any]) -> dict[str, 
     return values
 
 
-def _peers(path: Path, table: Any, own: OwnSettings, shared: RunSettings) -> dict[str, Peer]:
-    due = [name for name in shared.everybody if name != own.name]
-    if not isinstance(table, dict) or set(table) != set(due):
-        names = ", ".join(table) if isinstance(table, dict) and table else "none"
-        raise SettingError(f"{path}: peers: {names} given, {', '.join(due)} are in this run")
-    return {name: _peer(path, name, table[name]) for name in due}
-
-
 def _peer(path: Path, name: str, table: Any) -> Peer:
     where = f"{path} [peers.{name}]"
     if not isinstance(table, dict):
@@ -274,11 +258,6 @@ def _peer(path: Path, name: str, table: Any) -> Peer:
         raise SettingError(f"{where}: {error}") from None
 
 
-def _file(path: Path) -> Path:
-    """A party's folder stands for the party.toml in it."""
-    return path / "party.toml" if path.is_dir() else path
-
-
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -292,7 +271,7 @@ def read_what_is_right(path: Path) -> tuple[PartyFile | None, list[str]]:
     """Return the right parts of a party.toml, and one line for each table that is wrong.
 
     A wrong [data] is left out, and so are peers without a usable certificate. Without a right [party] and
-    [run] there is no file.
+    [run] there is no file. A party's folder stands for the party.toml in it.
     """
     problems: list[str] = []
 
@@ -303,7 +282,7 @@ def read_what_is_right(path: Path) -> tuple[PartyFile | None, list[str]]:
             problems.append(str(error))
             return None
 
-    path = _file(path)
+    path = path / "party.toml" if path.is_dir() else path
     table = tried(_read, path)
     if table is None:
         return None, problems
@@ -313,24 +292,22 @@ def read_what_is_right(path: Path) -> tuple[PartyFile | None, list[str]]:
     data = None
     if "data" in table:
         data = tried(lambda: DataSettings(**_section(path, table, "data", DataSettings)))
-    peers, tables = {}, table.get("peers", {})
-    for name, each in tables.items() if isinstance(tables, dict) else ():
-        peer = tried(_peer, path, name, each)
-        if peer is not None:
-            peers[name] = peer
+    tables = table.get("peers", {})
+    entries = tables.items() if isinstance(tables, dict) else ()
+    each = {name: tried(_peer, path, name, entry) for name, entry in entries}
+    peers = {name: peer for name, peer in each.items() if peer is not None}
     if own is None or shared is None:
         return None, problems
+    party = PartyFile(path, own, shared, data, peers)
     if not problems:
-        tried(PartyFile.of, path, table)
-    return PartyFile(path, own, shared, data, peers), problems
+        tried(party.check)
+    return party, problems
 
 
 def read_party_file(path: Path) -> PartyFile:
     """Return the settings of a party.toml, or of the one in a party's folder, checked."""
-    path = _file(path)
-    table = _read(path)
-    try:
-        return PartyFile.of(path, table)
-    except SettingError as error:
-        text = str(error)
-        raise SettingError(text if text.startswith(str(path)) else f"{path}: {text}") from None
+    party, problems = read_what_is_right(path)
+    if party is None or problems:
+        text, file = problems[0], path / "party.toml" if path.is_dir() else path
+        raise SettingError(text if str(file) in text else f"{file}: {text}")
+    return party
