@@ -98,7 +98,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             "learning_rate 'auto', which diverges for no Q, instead of the file's "
             f"{shared.to_dict()['learning_rate']:g}, which may for some"
         )
-    variants = _variants(shared.with_settings(replace(settings, learning_rate="auto")), args.scheme)
+    variants = _variants(replace(shared, settings=replace(settings, learning_rate="auto")), args.scheme)
     terminal.say("calibrating this machine, a few seconds for each scheme")
     tables: list[tuple[str, list[Estimate]]] = []
     known = dict[str, Costs]()
@@ -151,7 +151,7 @@ def _situation(
     """
     columns, assumed = _columns(args.columns), list[str]()
     if party is not None:
-        table = party.shared.to_table()
+        table = party.shared.run_table()
         rows = args.rows
         own = 0
         if party.data is not None:
@@ -212,12 +212,9 @@ def _variants(shared: RunSettings, schemes: list[str] | None) -> list[tuple[str,
     for scheme in wanted:
         for title, settings in shared.settings.alternatives(scheme):
             try:
-                settings.check_key_holder(shared.key_holder, len(shared.parties))
+                variants.append((f"{scheme}, {title}", replace(shared, settings=settings)))
             except SettingError as error:
                 refused = error
-                continue
-            if shared.outputs == 1 or settings.many_classes:
-                variants.append((f"{scheme}, {title}", shared.with_settings(settings)))
     if refused is not None and not variants:
         raise refused
     return variants

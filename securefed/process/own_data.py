@@ -58,7 +58,7 @@ def check_labels(
     """Return labels of a file as the objective takes them, and what the label party knows of them."""
     if shared.settings.loss_function.binary and labels.dtype.kind != "f":
         labels = np.array([None if word == "" else word for word in labels.tolist()], dtype=object)
-    return label_targets(shared.settings, labels, party, wishes, classes=shared.meeting.classes)
+    return label_targets(shared.settings, labels, party, wishes, classes=shared.classes)
 
 
 def row_numbers(rows: Rows, column: str | None, what: str, least: float = -np.inf) -> Array | None:

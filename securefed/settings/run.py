@@ -94,8 +94,8 @@ class Meeting(Declared):
     )
 
 
-@dataclass(frozen=True)
-class RunSettings:
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(Meeting):
     """The agreed settings of a run, complete and checked."""
 
     name: str
@@ -104,7 +104,6 @@ class RunSettings:
     key_holder: str | None
     settings: ObjectiveSettings
     steps: Steps
-    meeting: Meeting
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
@@ -125,7 +124,7 @@ class RunSettings:
         check_keys("[run]", values, (*IDENTITY, "protection", *known))
         parties = check_names("parties", table["parties"])
         steps = Steps(**{name: values.pop(name, known[name].default) for name in declared(Steps)})
-        meeting = Meeting(**{name: values.pop(name) for name in declared(Meeting) if name in values})
+        meeting = {name: values.pop(name) for name in declared(Meeting) if name in values}
         watched = {name: values.pop(name) for name in declared(Monitoring) if name in values}
         values["monitoring"] = Monitoring(**watched)
         values["protection"] = _protection(protection, objective)
@@ -139,11 +138,17 @@ class RunSettings:
             rate = float(rate)  # 1 and 1.0 are the same to a peer
         values |= {"algorithm": steps.algorithm, "learning_rate": steps.rate(rate, len(parties))}
         settings = kind(**values).for_parties(len(parties))
-        run = cls(check_run_name(table["name"]), parties, table.get("key_holder"), settings, steps, meeting)
-        run._check()
-        return run
+        key_holder = table.get("key_holder")
+        return cls(
+            name=check_run_name(table["name"]),
+            parties=parties,
+            key_holder=key_holder,
+            settings=settings,
+            steps=steps,
+            **meeting,
+        )
 
-    def _check(self) -> None:
+    def check(self) -> None:
         for name in self.parties:
             check_party_name(name)
         if len(self.parties) < 2:
@@ -162,10 +167,6 @@ class RunSettings:
                 " 'blind' without a release"
             )
 
-    def with_settings(self, settings: ObjectiveSettings) -> Self:
-        """The same run with other settings."""
-        return replace(self, settings=settings)
-
     @property
     def objective(self) -> str:
         return self.settings.objective
@@ -173,7 +174,7 @@ class RunSettings:
     @property
     def outputs(self) -> int:
         """Scores of a row: one for two classes or numbers, else one a class."""
-        return self.meeting.classes if self.meeting.classes > 2 else 1
+        return self.classes if self.classes > 2 else 1
 
     @property
     def everybody(self) -> tuple[str, ...]:
@@ -220,18 +221,10 @@ class RunSettings:
         return key_kind(self.scheme, self.reveal)
 
     @property
-    def alignment(self) -> str:
-        return self.meeting.alignment
-
-    @property
-    def id_form(self) -> str:
-        return self.meeting.id_form
-
-    @property
     def blind(self) -> bool:
         return self.settings.blind
 
-    def to_table(self) -> dict[str, Any]:
+    def run_table(self) -> dict[str, Any]:
         """The table [run], complete: what `of` takes."""
         told = {key: value for key, value in self.to_dict().items() if value is not None}
         kind = told.pop("protection")
@@ -257,7 +250,7 @@ class RunSettings:
             **table,
             **self.steps.to_table(objective),
             **settings.monitoring.to_table(objective),
-            **self.meeting.to_table(objective),
+            **self.to_table(objective),
             "protection": protection.kind,
             **{f"protection.{name}": value for name, value in protection.to_table(objective).items()},
         }

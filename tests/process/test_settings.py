@@ -65,7 +65,7 @@ def test_what_is_left_out_has_the_default_of_its_objective(folder: Path) -> None
     assert told["protection"] == "blind" and told["protection.scheme"] == "ckks"
     assert party.peers["shop"].address == "shop.example:7001"
     assert party.data.standardise and party.data.columns is None
-    assert RunSettings.of(party.shared.to_table()) == party.shared
+    assert RunSettings.of(party.shared.run_table()) == party.shared
 
 
 # What to replace in the good file, and what the one line has to say.
