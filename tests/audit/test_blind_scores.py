@@ -67,7 +67,8 @@ def test_other_rows_of_the_label_party_for_the_same_people(
         assert errors.max() < 1e4  # of 2**34: the rounding of z, which is the label party's own
         assert done.guards["p0"].ledger.total_bits == PEOPLE * score_bits(10)  # and asked once, it says
     else:
-        assert np.median(errors) > 2.0 ** (VALUE_BITS - 13)
+        # The difference of two blurs of width 2**-10 is that small for 3% of people: half of them, never.
+        assert np.median(errors) > 2.0 ** (VALUE_BITS - 17)
         assert done.guards["p0"].ledger.total_bits == 2 * PEOPLE * score_bits(10)
 
 
