@@ -5,13 +5,14 @@ A file in FOLDER sets off the trap of its name once, at the next call of the tra
     die-KEY         the process is killed (SIGKILL) where PLACES says
     threads         a thread cannot be started
     oversized       the next message has a payload that is far too long
-    announced       the next message in pieces announces a gigabyte
+    announced       the next message announces a gigabyte
     escapes         the next greeting has terminal escapes and a long text in its fields
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import runpy
 import signal
@@ -23,7 +24,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from securefed.transport.network import codec, wire_pb2
+from securefed.transport.network import codec
 
 __all__ = ["ESCAPES", "PLACES", "resolve"]
 
@@ -71,8 +72,7 @@ class Traps:
             owner, name = resolve(place)
             setattr(owner, name, self._deadly(getattr(owner, name), f"die-{key}", when))
         threading.Thread.start = self._without_threads(threading.Thread.start)  # type: ignore[method-assign]
-        codec.encode_letter = self._oversized(codec.encode_letter)
-        codec.encode_envelope = self._announced(codec.encode_envelope)
+        codec.encode_letter = self._announced(self._oversized(codec.encode_letter))
         codec.encode_hello = self._escaped(codec.encode_hello)
 
     def _deadly(self, plain: Callable[..., Any], trap: str, when: str) -> Callable[..., Any]:
@@ -105,8 +105,8 @@ class Traps:
         return encode
 
     def _announced(self, plain: Callable[..., bytes]) -> Callable[..., bytes]:
-        def encode(envelope: codec.Envelope) -> bytes:
-            return plain(replace(envelope, size=10**9) if self.sprung("announced") else envelope)
+        def encode(envelope: codec.Envelope, data: bytes) -> bytes:
+            return plain(replace(envelope, size=10**9) if self.sprung("announced") else envelope, data)
 
         return encode
 
@@ -115,10 +115,9 @@ class Traps:
             data = plain(hello)
             if not self.sprung("escapes"):
                 return data
-            message = wire_pb2.Hello.FromString(data)
-            message.run += ESCAPES
-            message.reason = message.refusal = ESCAPES
-            return bytes(message.SerializeToString())
+            fields = json.loads(data[2:])
+            fields |= {"run": fields["run"] + ESCAPES, "reason": ESCAPES, "refusal": ESCAPES}
+            return data[:2] + json.dumps(fields).encode()
 
         return encode
 

@@ -38,7 +38,7 @@ from securefed.crypto import keyfile
 from securefed.transport.identity import Certificate, Identity
 from securefed.transport.link import Link
 from securefed.transport.network import codec
-from securefed.transport.network.core import DELIVER, GREET, POST, grpc
+from securefed.transport.network.core import GREET, POST, grpc
 
 __all__ = ["LAYERS", "Report", "mutated", "mutated_json", "run_mutations"]
 
@@ -63,7 +63,7 @@ SCENES = (
     Scene("plain", 2, PLAIN, rows=30, patience=2, wait=3),
     Scene("blind", 2, BLIND, rows=30, patience=2, wait=3),
 )
-FACTS = b'{"parameters": 3, "is_linear": true, "rows": 0, "proposal": "0123456789abcdef", "ids": ""}'
+FACTS = '{"parameters": 3, "is_linear": true, "rows": 0, "proposal": "0123456789abcdef", "ids": ""}'
 NUMBERS = (10**9, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1, 0, 1, 2**40)
 FLOATS = (float("nan"), float("inf"), float("-inf"), 1e308, -1e308, 5e-324)
 VALUES: tuple[Any, ...] = (
@@ -147,8 +147,6 @@ class Hostile:
     def install(self) -> None:
         Link.send = self._sending(Link.send)  # type: ignore[method-assign]
         codec.encode_letter = self._framing(codec.encode_letter)
-        codec.encode_envelope = self._framing(codec.encode_envelope)
-        codec.encode_data = self._framing(codec.encode_data)
         codec.encode_hello = self._greeting(codec.encode_hello)
 
     def _due(self, layer: str) -> bool:
@@ -188,28 +186,27 @@ class Hostile:
 
 def changed_hello(data: bytes, chance: Random) -> bytes:
     """Return an encoded hello with one field changed, or with changed bytes."""
-    from securefed.transport.network import wire_pb2
-
-    hello = wire_pb2.Hello.FromString(data)
-    fields = ["bytes", "settings", "facts", "facts", "facts", "session", "sessions", "state", "text"]
+    hello = json.loads(data[2:])
+    fields = ["bytes", "settings", "facts", "facts", "facts", "session", "sessions", "state", "text", "any"]
     field = chance.choice(fields)
     if field == "bytes":
         return mutated(data, chance)
-    if field in ("settings", "facts") and getattr(hello, field):
-        value = mutated_json(json.loads(getattr(hello, field)), chance)
-        setattr(hello, field, json.dumps(value).encode())
+    if field in ("settings", "facts") and hello[field]:
+        hello[field] = json.dumps(mutated_json(json.loads(hello[field]), chance))
     elif field == "session":
-        hello.session = chance.randbytes(chance.choice([0, 15, 16, 17, 1000]))
+        hello["session"] = chance.randbytes(chance.choice([0, 15, 16, 17, 1000])).hex()
     elif field == "sessions":
         for number in range(chance.choice([1, 3, 300])):
-            hello.sessions[f"\x1b{number}"] = chance.randbytes(chance.choice([0, 16, 1000]))
+            hello["sessions"][f"\x1b{number}"] = chance.randbytes(chance.choice([0, 16, 1000])).hex()
     elif field == "state":
-        hello.state = chance.randrange(5)
-        hello.heard = chance.randrange(5)
+        hello["state"] = chance.randrange(5)
+        hello["heard"] = chance.randrange(5)
+    elif field == "any":
+        hello = mutated_json(hello, chance)
     else:
         name = chance.choice(["run", "sender", "receiver", "reason", "refusal"])
-        setattr(hello, name, chance.choice(["", "p0", "p1", "\x1b[2J", "x" * 200, "ü" * 100]))
-    return bytes(hello.SerializeToString())
+        hello[name] = chance.choice(["", "p0", "p1", "\x1b[2J", "x" * 200, "ü" * 100])
+    return data[:2] + json.dumps(hello).encode()
 
 
 # Processes.
@@ -426,28 +423,24 @@ def greet(identity: Identity, address: str, server: Certificate, seed: int, coun
     answered = 0
     with grpc.secure_channel(address, credentials, options) as channel:
         grpc.channel_ready_future(channel).result(timeout=20)
-        calls = {
-            "greet": channel.unary_unary(GREET),
-            "post": channel.unary_unary(POST),
-            "deliver": channel.stream_unary(DELIVER),
-        }
+        calls = {"greet": channel.unary_unary(GREET), "post": channel.unary_unary(POST)}
 
-        def hello(state: int, settings: bytes, facts: bytes) -> bytes:
+        def hello(state: int, settings: str, facts: str) -> bytes:
             names = (identity.name, server.name)
             sessions = {identity.name: session}
             made = codec.Hello("chaos", *names, session, state, settings, facts, sessions, time.time())
             return codec.encode_hello(made)
 
-        settings = b""
+        settings = ""
         while not settings:  # the party may not be in its run yet
-            answer = codec.decode_hello(calls["greet"](hello(codec.ABSENT, b"", b""), timeout=5))
+            answer = codec.decode_hello(calls["greet"](hello(codec.ABSENT, "", ""), timeout=5))
             settings = answer.settings
         for _ in range(GREETINGS):
-            kind = chance.choice(["greet", "greet", "post", "deliver"])
+            kind = chance.choice(["greet", "post"])
             data = hello(codec.GREETING, settings, FACTS)
             frame = changed_hello(data, chance) if kind == "greet" else mutated(data, chance)
             try:
-                calls[kind](iter([frame, frame]) if kind == "deliver" else frame, timeout=5)
+                calls[kind](frame, timeout=5)
             except grpc.RpcError as error:
                 if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     break

@@ -199,7 +199,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    facts = machine.describe(("grpcio", "protobuf", "cryptography"))
+    facts = machine.describe(("grpcio", "cryptography"))
     for name, fact in facts.items():
         print(f"{name:<13}{fact}")
     rows, trips = measure(args.mib, 3 if args.quick else 9)

@@ -27,7 +27,7 @@ from securefed.process.own_data import hear_count
 from securefed.protocols.messages import KINDS
 from securefed.transport import get_network, run_local
 from securefed.transport.message import IllegalMessage, OtherRelease, TransportError
-from securefed.transport.network import codec, wire_pb2
+from securefed.transport.network import codec
 from tests.process.parties import PASSPHRASE, ROOT, Fleet
 
 Make = Callable[..., Fleet]
@@ -56,7 +56,7 @@ def test_a_number_of_people_that_cannot_be_is_refused_before_memory_is_taken(cou
 
 def test_another_protocol_is_a_mistake_of_settings() -> None:
     with pytest.raises(OtherRelease, match="all parties need the same release"):
-        codec.decode_hello(wire_pb2.Hello(protocol=99).SerializeToString())
+        codec.decode_hello(bytes([codec.MARK, 99]))
 
 
 def test_memory_is_the_least_of_machine_container_and_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import time
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from securefed.process.message_sizes import SIZES, training_sizes
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.messages import KINDS, fixed_sizes
 from securefed.transport import Link
-from securefed.transport.network import LimitExceeded, NetworkLink, codec
+from securefed.transport.network import LimitExceeded, NetworkLink
 from securefed.transport.network.core import ERROR_KEY, grpc
 from tests.transport.network import IDENTITIES, Puppet, Town
 
@@ -135,18 +134,14 @@ def attack(
         link.bound(sizes)
         await link.receive(kind, "shop")
 
-    def pieces(shop: Puppet) -> Iterator[bytes]:
-        yield codec.encode_envelope(shop.envelope(0, size, kind=kind, round=0))
-        for _ in range(0, size, PIECE):
-            pulled.append(PIECE)
-            yield codec.encode_data(bytes(PIECE))
-
     town = Town("bank", "shop")
     bank = town.start("bank", waits, kinds=ALL_KINDS, sizes=SIZES)
     with Puppet("bank", town.addresses["bank"], IDENTITIES["shop"]) as shop:
         shop.join()
         with pytest.raises(grpc.RpcError) as refused:
-            shop.send_raw(pieces(shop))  # type: ignore[arg-type]
+            for offset in range(0, size, PIECE):
+                pulled.append(PIECE)
+                shop.send(0, bytes(PIECE), size=size, offset=offset, kind=kind, round=0)
         assert dict(refused.value.trailing_metadata())[ERROR_KEY] == "LimitExceeded"
         return str(refused.value.details()), bank.exception(20)
 

@@ -4,12 +4,11 @@ with a proxy in between that loses, delays and damages bytes.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -17,8 +16,8 @@ from typing import Any, Self
 
 from securefed.transport import Path, Program
 from securefed.transport.network import Endpoint, Identity, Limits, NetworkRun, Peer, Timeouts, codec
-from securefed.transport.network.codec import GREETING, RUNNING, Envelope, Hello
-from securefed.transport.network.core import DELIVER, GREET, POST, grpc
+from securefed.transport.network.codec import GREETING, RUNNING, Envelope, Hello, PieceReceipt
+from securefed.transport.network.core import GREET, POST, grpc
 
 KINDS = ("number", "answer")
 SETTINGS = {"local_steps": 5}
@@ -140,7 +139,7 @@ class Puppet:
     ) -> None:
         self.target, self.name = target, name or (identity.name if identity else "nobody")
         self.session = secrets.token_bytes(codec.SESSION_BYTES)
-        self.attempt = self.settings = b""
+        self.attempt = b""
         server = (trust or IDENTITIES[target]).certificate.pem
         pair = (identity.key_pem(), identity.chain) if identity else (None, None)
         options = [
@@ -154,7 +153,6 @@ class Puppet:
         self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(server, *pair), options)
         self._greet = self._channel.unary_unary(GREET)
         self._post = self._channel.unary_unary(POST)
-        self._deliver = self._channel.stream_unary(DELIVER)
 
     def __enter__(self) -> Self:
         return self
@@ -170,7 +168,7 @@ class Puppet:
             session=self.session,
             state=GREETING,
             settings=codec.to_json("settings", SETTINGS),
-            facts=b"{}",
+            facts="{}",
             sessions={self.name: self.session},
             clock=time.time(),
         )
@@ -193,8 +191,7 @@ class Puppet:
                 if answer.session:
                     known[self.target] = answer.session
                 if answer.state == RUNNING:
-                    self.settings = hashlib.sha256(answer.settings).digest()
-                    self.attempt = codec.attempt_name("r", self.settings, known)
+                    self.attempt = codec.attempt_name("r", answer.settings, known)
                     return
             time.sleep(0.02)
         raise AssertionError("the other side did not begin")
@@ -205,7 +202,6 @@ class Puppet:
             sender=self.name,
             receiver=self.target,
             attempt=self.attempt,
-            settings=self.settings,
             sequence=sequence,
             kind="number",
             round=sequence,
@@ -215,20 +211,12 @@ class Puppet:
         )
         return replace(plain, **fields)
 
-    def send(self, sequence: int, payload: bytes, **fields: Any) -> tuple[int, bool]:
-        """A message as a stream, with fields of its envelope as a test wants them."""
-        envelope = self.envelope(sequence, len(payload), **fields)
-        return self.send_raw([codec.encode_envelope(envelope), codec.encode_data(payload)] if payload else [])
-
-    def send_raw(self, chunks: Sequence[bytes]) -> tuple[int, bool]:
-        return codec.decode_receipt(self._deliver(iter(chunks), timeout=10))
-
-    def post(self, sequence: int, payload: bytes, **fields: Any) -> tuple[int, bool]:
-        """The same in one piece."""
+    def send(self, sequence: int, payload: bytes, **fields: Any) -> PieceReceipt:
+        """A message, or a piece of one, with fields of its envelope as a test wants them."""
         size = fields.pop("size", len(payload))
-        return self.post_raw(codec.encode_letter(self.envelope(sequence, size, **fields), payload))
+        return self.post(codec.encode_letter(self.envelope(sequence, size, **fields), payload))
 
-    def post_raw(self, data: bytes) -> tuple[int, bool]:
+    def post(self, data: bytes) -> PieceReceipt:
         return codec.decode_receipt(self._post(data, timeout=10))
 
 

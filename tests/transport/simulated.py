@@ -18,7 +18,7 @@ from typing import Any, cast
 from securefed.transport import Program
 from securefed.transport.network import Limits, NetworkRun, Peer, Timeouts, Waiting
 from securefed.transport.network.attempt import Attempt
-from securefed.transport.network.core import GREET, POST, grpc
+from securefed.transport.network.core import GREET, grpc
 from securefed.transport.network.host import Host
 from securefed.transport.network.peer_channel import Line
 from securefed.transport.network.rpc_handlers import Reception
@@ -28,8 +28,6 @@ from tests.transport.network import IDENTITIES, KINDS, SETTINGS
 
 LOG = logging.getLogger("tests.simulated")
 LOG.setLevel(logging.CRITICAL)
-STEP = 1.0
-"""Seconds between two looks at how much of a large message has come."""
 
 
 class Killed(BaseException):
@@ -220,24 +218,13 @@ class Context:
 
 
 class Door:
-    """Nobody knocks here who is not a peer. It counts what comes, as the real one does."""
-
-    def __init__(self) -> None:
-        self.came: dict[str, tuple[int, float]] = {}
+    """Nobody knocks here who is not a peer."""
 
     def admit(self, peer: str) -> None: ...
-    def greets(self, peer: str) -> None: ...
-    def carries(self, peer: str, name: str) -> None: ...
     def refuse(self, peer: str, why: str) -> None: ...
 
     def remote(self, peer: str) -> str:
         return peer
-
-    def arrived(self, name: str) -> tuple[int, float]:
-        return self.came.get(name, (0, 0.0))
-
-    def add(self, name: str, size: int, now: float) -> None:
-        self.came[name] = (self.arrived(name)[0] + size, now)
 
 
 class Way:
@@ -271,12 +258,9 @@ class Channel:
             call.cancel()
 
     def unary_unary(self, method: str) -> Any:
-        return Method(self._world, lambda data, timeout: self._call(method, [data], timeout))
+        return Method(self._world, lambda data, timeout: self._call(method, data, timeout))
 
-    def stream_unary(self, method: str) -> Any:
-        return Method(self._world, lambda pieces, timeout: self._call(method, list(pieces), timeout))
-
-    def _call(self, method: str, data: list[bytes], timeout: float | None) -> Call:
+    def _call(self, method: str, data: bytes, timeout: float | None) -> Call:
         world, source = self._world, self._source
         if not source.alive:
             raise Killed
@@ -291,43 +275,15 @@ class Channel:
             return call
         if way.silent or way.refuses or way.hangs or (way.loses_messages and method != GREET):
             return call
-        size = sum(map(len, data))
-        # One after the other on this connection: a second large message waits for the first.
-        begun = max(world.now, self._free)
-        self._free = begun + size / way.bandwidth
-        # A stream begins to be heard with its first piece, one piece when all of it is there.
-        through = (self._free if method in (GREET, POST) else begun) - world.now
-        if method != GREET:
-            self._trickle(call, size, begun, way)
+        # One after the other on this connection: what comes second waits for the first.
+        self._free = max(world.now, self._free) + len(data) / way.bandwidth
+        through = self._free - world.now
         for _ in range(1 + (world.random.random() < way.repeats)):
             delay = world.random.uniform(*way.delay)
-            world.at(through + delay, lambda delay=delay: self._arrive(method, data, call, begun + delay))  # type: ignore[misc]
+            world.at(through + delay, lambda: self._arrive(method, data, call))
         return call
 
-    def _trickle(self, call: Call, size: int, begun: float, way: Way) -> None:
-        steps = int(size / way.bandwidth / STEP) + 1
-        for step in range(steps):
-            self._world.at(begun - self._world.now + step * STEP, lambda: self._seen(call, size // steps))
-
-    def _pieces(self, data: list[bytes], call: Call, begun: float) -> Iterator[bytes]:
-        """As they come, in a thread of the one who takes them."""
-        world, due = self._world, begun
-        for piece in data:
-            way = world.way(self._source.name, self._target)
-            due += len(piece) / way.bandwidth
-            while (left := due - world.now) > 0 or way.silent or way.loses_messages:
-                Condition(world).wait(max(left, STEP))
-                if call.done():
-                    raise Error(grpc.StatusCode.CANCELLED, "cancelled")
-            yield piece
-
-    def _seen(self, call: Call, size: int) -> None:
-        process = self._world.processes.get(self._target)
-        way = self._world.way(self._source.name, self._target)
-        if process is not None and not call.done() and not way.silent:
-            process.door.add(self._source.name, size, self._world.now)
-
-    def _arrive(self, method: str, data: list[bytes], call: Call, begun: float) -> None:
+    def _arrive(self, method: str, data: bytes, call: Call) -> None:
         world = self._world
         process = world.processes.get(self._target)
         if world.way(self._source.name, self._target).silent:
@@ -336,17 +292,14 @@ class Channel:
             call.fail(grpc.StatusCode.UNAVAILABLE, "Connection refused")
             return
         if process.stopped:
-            process.kept.append(lambda: self._arrive(method, data, call, begun))
+            process.kept.append(lambda: self._arrive(method, data, call))
             return
         context = Context(self._source.name, call)
         if method == GREET:
-            self._answer(process, context, call, lambda: process.reception.greet(data[0], context))
-            return
-        if method == POST:
-            work = lambda: process.reception.post(data[0], context, since=world.now)  # noqa: E731
+            self._answer(process, context, call, lambda: process.reception.greet(data, context))
         else:
-            work = lambda: process.reception.deliver(self._pieces(data, call, begun), context)  # noqa: E731
-        Task(world, process, lambda: self._answer(process, context, call, work))
+            work = lambda: process.reception.post(data, context, since=world.now)  # noqa: E731
+            Task(world, process, lambda: self._answer(process, context, call, work))
 
     def _answer(self, process: Process, context: Context, call: Call, work: Callable[[], bytes]) -> None:
         try:
@@ -457,7 +410,6 @@ class Process(Host):
             log=LOG,
             done={*after, *register.done},
             host=self,
-            arrivals=self.door.arrived,
         )
         timeouts = self.timeouts if join is None else Timeouts(**{**vars(self.timeouts), "join": join})
         register.begin(attempt)

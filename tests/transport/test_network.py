@@ -446,7 +446,7 @@ def test_settings_have_to_be_json() -> None:
     ("kind", "given", "text"),
     [
         (Limits, {"message_bytes": 0}, "message_bytes must be an integer of at least 1"),
-        (Limits, {"chunk_bytes": 1 << 23}, "chunk_bytes must be an integer from 1024 to"),
+        (Limits, {"chunk_bytes": 1 << 25}, "chunk_bytes must be an integer from 1024 to"),
         (Limits, {"message_bytes": 10, "queued_bytes": 9}, "queued_bytes: 9 given, at least message_bytes"),
         (Timeouts, {"patience": 0}, "patience must be a finite number greater than 0"),
         (Timeouts, {"beat": "x"}, "beat must be a finite number"),

@@ -80,7 +80,7 @@ def test_a_large_message_gets_through_a_slow_line(size: int, patience: float) ->
             way.bandwidth, way.delay = MODEM, (0.2, 0.4)
         pair.run(2 * size / MODEM + 60)
         assert pair.outcome("shop") == size // 256 * 256
-        assert pair.world.now - 1000 < size / MODEM + 30
+        assert pair.world.now - 1000 < 1.12 * size / MODEM + 30  # each piece waits for a receipt, 0.6 s
 
 
 def test_its_progress_is_seen_at_both_ends() -> None:
@@ -109,12 +109,15 @@ class OneConnection(Line):
         self._carries = channel
 
 
-def test_questions_on_the_same_connection_would_take_a_slow_line_for_a_dead_one() -> None:
-    with Pair(sends(LARGE), takes, line=OneConnection) as pair:
+@pytest.mark.parametrize("line", [Line, OneConnection])
+def test_questions_on_the_same_connection_would_take_a_slow_line_for_a_late_one(line: type[Line]) -> None:
+    with Pair(sends(LARGE), takes, line=line) as pair:
         for way in pair.world.ways:
             way.bandwidth = MODEM
-        pair.world.run(700, lambda: len(pair.found) == 2)
-        assert not isinstance(pair.found.get("shop"), NetworkRun)
+        pair.run(700)
+        run = pair.found["bank"]
+        assert isinstance(run, NetworkRun)
+        assert (run.link._attempt.others["shop"].latency > 1.0) == (line is OneConnection)
 
 
 def test_a_connection_that_died_quietly_is_replaced_while_the_peer_answers_on_the_other() -> None:

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from securefed.transport.message import TransportError
-from securefed.transport.network import Endpoint, Identity, Limits, Peer, Timeouts, codec
+from securefed.transport.network import Endpoint, Identity, Limits, Peer, Timeouts
 from securefed.transport.network import endpoint as endpoint_module
 from securefed.transport.network.codec import ABSENT
-from securefed.transport.network.core import DELIVER, grpc
+from securefed.transport.network.core import grpc
 from securefed.transport.network.tls_proxy import Connection, TlsProxy, _crowding, _origin
 from tests.transport.authority import Authority
 from tests.transport.network import (
@@ -95,7 +95,7 @@ def test_a_client_without_tls_gets_nothing(bank: Endpoint, caplog: pytest.LogCap
         assert one_line(caplog).endswith(NO_HANDSHAKE)
 
 
-@pytest.mark.parametrize("call", ["greet", "deliver"])
+@pytest.mark.parametrize("call", ["greet", "post"])
 def test_a_known_peer_that_gives_another_name_gets_nothing(
     bank: Endpoint, call: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -104,7 +104,7 @@ def test_a_known_peer_that_gives_another_name_gets_nothing(
             if call == "greet":
                 puppet.greet()
             else:
-                puppet.attempt = puppet.settings = bytes(32)
+                puppet.attempt = bytes(32)
                 puppet.send(0, b"number")
         assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert caught.value.details() == "refused"
@@ -493,5 +493,5 @@ def test_a_certificate_from_an_authority_can_be_pinned_too() -> None:
 def test_a_delivery_needs_an_admitted_caller_before_anything_is_read(bank: Endpoint) -> None:
     with Puppet("bank", bank.address, IDENTITIES["shop"]) as puppet:
         with pytest.raises(grpc.RpcError) as caught:
-            puppet._channel.stream_unary(DELIVER)(iter([codec.encode_data(b"no envelope")]), timeout=5)
-        assert caught.value.details() == "shop sent no envelope"
+            puppet.post(b"no")
+        assert caught.value.details() == "shop sent a letter without an envelope"

@@ -18,13 +18,12 @@ waits for has changed.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from types import MappingProxyType
@@ -33,7 +32,6 @@ from typing import Any
 from securefed.transport.message import (
     IllegalMessage,
     LimitExceeded,
-    Malformed,
     Message,
     OtherAttempt,
     OutOfOrder,
@@ -57,38 +55,34 @@ from securefed.transport.network.host import Host, Limits
 class Parcel:
     """An arriving message."""
 
-    def __init__(self, sender: str, envelope: Envelope, cancel: Callable[[], None], before: int = 0) -> None:
-        """Begin a message. `before` counts earlier bytes from this sender."""
-        self.sender, self.envelope, self.cancel, self._before = sender, envelope, cancel, before
-        self.parts: list[bytes] = []
-        self.size = 0
-        self.moved: float | None = None
-        """When the last piece came; None while it waits for room here."""
+    def __init__(self, sender: str, envelope: Envelope) -> None:
+        self.sender, self.envelope = sender, envelope
+        self.begun: float | None = None
+        """When its first piece came; None while it waits for room here."""
+        self.moved = 0.0
+        """When the last piece came."""
+        self._data: bytes | bytearray = b""
 
-    def arrived(self, now: int) -> int:
-        """Return its bytes so far, partial pieces included, when `now` bytes have come from this sender."""
-        return min(self.envelope.size, max(self.size, now - self._before))
+    @property
+    def size(self) -> int:
+        """Bytes that have arrived."""
+        return len(self._data)
 
-    def add(self, part: Envelope | bytes) -> None:
-        if isinstance(part, Envelope):
-            raise Malformed(f"{self.sender} sent a second envelope inside message {self.envelope.sequence}")
-        if not part:
-            raise Malformed(f"{self.sender} sent an empty piece of message {self.envelope.sequence}")
-        self.size += len(part)
-        if self.size > self.envelope.size:
+    def add(self, offset: int, piece: bytes) -> None:
+        """Take what is new of a piece. A retry may bring bytes once more."""
+        if offset + len(piece) > self.envelope.size:
             raise LimitExceeded(
                 f"{self.sender} sent more than the {self.envelope.size} bytes that it announced "
                 f"for message {self.envelope.sequence}"
             )
-        self.parts.append(part)
+        if offset == 0 and len(piece) == self.envelope.size:
+            self._data = piece
+        elif offset <= self.size:
+            self._data = bytearray(self._data) if isinstance(self._data, bytes) else self._data
+            self._data += memoryview(piece)[self.size - offset :]
 
     def payload(self) -> bytes:
-        if self.size != self.envelope.size:
-            raise Malformed(
-                f"{self.sender} sent {self.size} of the {self.envelope.size} bytes that it announced "
-                f"for message {self.envelope.sequence}"
-            )
-        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+        return bytes(self._data)
 
 
 class Inbox:
@@ -114,15 +108,13 @@ class Inbox:
         word = "again, with another content" if envelope.sequence < self._due else "too early"
         raise OutOfOrder(f"{self.sender} sent message {envelope.sequence} {word}; {due}")
 
-    def begin(self, parcel: Parcel) -> None:
-        """Begin a parcel. A new try of the same message replaces the one before."""
-        self.drop()
-        self.current = parcel
-
-    def drop(self) -> None:
-        if self.current is not None:
-            self.current.cancel()
-            self.current = None
+    def begin(self, envelope: Envelope) -> Parcel:
+        """Return the due message as far as it has arrived."""
+        if self.current is None:
+            self.current = Parcel(self.sender, envelope)
+        if self.current.envelope.identity != envelope.identity:
+            raise OutOfOrder(f"{self.sender} sent message {envelope.sequence} again, with another content")
+        return self.current
 
     def has_room(self, size: int) -> bool:
         """Return whether the message fits. An empty inbox has room for any legal message."""
@@ -150,9 +142,6 @@ class Inbox:
 SKEW_WARNED = 30.0
 SAMPLES = 64
 
-Arrivals = Callable[[str], tuple[int, float]]
-"""Bytes seen on a peer's connections for messages, and when the last of them came."""
-
 
 @dataclass
 class Other:
@@ -163,10 +152,6 @@ class Other:
     heard: float
     """When the peer last gave a sign of life, on this machine's monotonic clock."""
     hello: Hello | None = None
-    arrived: int = 0
-    """Bytes of our messages that the peer has seen, as it last reported."""
-    holding: bool = False
-    """The peer reported that it has no room for our next message."""
     trouble: str = ""
     """The last call's failure; empty if it was answered."""
     told_end: bool = False
@@ -208,7 +193,6 @@ class Attempt:
         log: logging.Logger,
         done: Collection[str] = (),
         host: Host | None = None,
-        arrivals: Arrivals = lambda _: (0, 0.0),
         addresses: Mapping[str, str] = MappingProxyType({}),
         sizes: Mapping[str, int | None] = MappingProxyType({}),
     ) -> None:
@@ -220,9 +204,8 @@ class Attempt:
         """
         self.name, self.run, self.kinds, self.limits = name, run, frozenset(kinds), limits
         self.settings = codec.to_json("settings", settings)
-        self.settings_digest = hashlib.sha256(self.settings).digest()
         self._host = host or Host()
-        self._arrivals, self._addresses, self._sizes = arrivals, addresses, dict(sizes)
+        self._addresses, self._sizes = addresses, dict(sizes)
         self.changed = self._host.condition()
         self.ended = [self.changed]
         """Conditions besides `changed` to notify at the end."""
@@ -242,7 +225,6 @@ class Attempt:
         """Return this party's current hello."""
         with self.changed:
             other = self.others[receiver]
-            current = other.inbox.current
             known = other.state >= RUNNING  # it has our settings and facts, and on a slow line they cost time
             return Hello(
                 run=self.run,
@@ -250,15 +232,13 @@ class Attempt:
                 receiver=receiver,
                 session=self._session,
                 state=self.state,
-                settings=b"" if known and self.state != GREETING else self.settings,
-                facts=b"" if known and self.state != GREETING else self._facts,
+                settings="" if known and self.state != GREETING else self.settings,
+                facts="" if known and self.state != GREETING else self._facts,
                 sessions=self.sessions,
                 clock=time.time(),
                 reason=self._reason,
                 refusal=self._refusals.get(receiver, "") if self.state == LEFT else "",
                 heard=other.state,
-                arrived=self._arrivals(receiver)[0],
-                holding=current is not None and current.moved is None,
             )
 
     @property
@@ -280,7 +260,7 @@ class Attempt:
             complete = all(other.hello is not None for other in self.others.values())
             if self.state != GREETING or not complete or not all(map(self.agrees, self.others)):
                 return False
-            self.attempt = codec.attempt_name(self.run, self.settings_digest, self.sessions)
+            self.attempt = codec.attempt_name(self.run, self.settings, self.sessions)
             self._go(RUNNING)
             return True
 
@@ -305,7 +285,6 @@ class Attempt:
             # It may have left this attempt since, for the next run: what it heard it has heard.
             knows_us = hello.sessions.get(self.name) == self._session and hello.session == other.session
             if knows_us:
-                other.arrived, other.holding = hello.arrived, hello.holding
                 other.told_end = other.told_end or hello.heard >= FINISHED
                 self.changed.notify_all()
 
@@ -414,15 +393,6 @@ class Attempt:
             other.heard = self._host.now()
             other.trouble = ""
 
-    def arrived(self, peer: str) -> tuple[int, float]:
-        """Return the bytes of that peer's messages so far, whole or not, and when the last came."""
-        return self._arrivals(peer)
-
-    def quiet_since(self, peer: str) -> float:
-        """Return the time of the last sign of life: an answer, or a byte of a message."""
-        with self.changed:
-            return max(self.others[peer].heard, self._arrivals(peer)[1])
-
     # Messages.
 
     def admit(self, sender: str, envelope: Envelope) -> None:
@@ -431,8 +401,6 @@ class Attempt:
             raise WrongSender(f"{sender} sent {self.name} a message for {envelope.receiver!r}")
         if envelope.run != self.run:
             raise WrongRun(f"{sender} sent a message of run {envelope.run!r}, this is run {self.run!r}")
-        if envelope.settings != self.settings_digest:
-            raise SettingsDiffer(f"{sender} sent a message under other settings than {self.name} runs")
         if envelope.attempt != self.attempt:
             raise OtherAttempt(f"{sender} sent a message of another attempt at run {self.run!r}")
         if envelope.kind not in self.kinds:
@@ -568,4 +536,4 @@ class Register:
             return attempt.answer(hello)
         if last is not None and last.knew(hello):
             return last.hello(hello.sender)  # how it ended, for those who have not heard
-        return Hello("", self.name, hello.sender, b"", ABSENT, b"", b"", {}, time.time())
+        return Hello("", self.name, hello.sender, b"", ABSENT, "", "", {}, time.time())

@@ -1,7 +1,14 @@
-"""Encoding and decoding of messages. Decoding raises `Malformed` or returns a value within bounds.
+"""Greetings, messages and receipts as bytes. Decoding raises `Malformed` or returns a value within bounds.
 
-The schema is wire.proto. The rest of the transport works with the values here, so all input from peers is
-checked before use.
+    Greet    Hello -> Hello      who is here, with what settings, at what point
+    Post     Letter -> receipt   a piece of a message: its envelope, and bytes of its payload
+
+    hello    8 | protocol 1 | JSON
+    letter   length 4 | envelope JSON | bytes of the payload
+    receipt  JSON
+
+The fields of a JSON object are those of the class here. Bytes are in hexadecimal. All calls run over mutual
+TLS 1.3. The certificate says who calls; `sender` has to agree with it.
 """
 
 from __future__ import annotations
@@ -9,26 +16,29 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from google.protobuf.message import DecodeError
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn, TypeVar
 
 from securefed.errors import SettingError, plain_text
 from securefed.transport.message import Malformed, Message, OtherRelease, Path
-from securefed.transport.network import wire_pb2
 from securefed.transport.network.host import HELLO_BYTES, MOST_REFUSAL
 
-PROTOCOL = 3
+PROTOCOL = 4
+MARK = 8
+"""The first byte of a hello. The second is the number of the protocol, in all releases."""
 SESSION_BYTES = 16
 DIGEST_BYTES = 32
 MOST_NAME = 128
 MOST_PARTIES = 256
 MOST_DIFFERENCES = 10
-MOST_SEQUENCE = 1 << 62
+MOST_NUMBER = 1 << 62
+LENGTH = struct.Struct(">I")
 
 ABSENT, GREETING, RUNNING, FINISHED, LEFT = range(5)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,19 +49,23 @@ class Hello:
     sender: str
     receiver: str
     session: bytes
+    """Random, new with every attempt at a run."""
     state: int
-    settings: bytes
-    facts: bytes
+    """ABSENT: in no run. LEFT: its program ended, but not well."""
+    settings: str
+    """A JSON object that has to be equal at all parties."""
+    facts: str
+    """A JSON object: what each party tells the others."""
     sessions: Mapping[str, bytes]
+    """The sessions that the sender knows, its own included."""
     clock: float
+    """The sender's wall clock, in seconds since 1970."""
     reason: str = ""
+    """With LEFT: the name of the error."""
     refusal: str = ""
+    """With LEFT, if a message of the receiver was the reason: what was wrong with it."""
     heard: int = ABSENT
     """The receiver's state as the sender last heard it, which confirms arrival."""
-    arrived: int = 0
-    """Bytes that its sender has seen on the receiver's connections for messages."""
-    holding: bool = False
-    """The sender currently has no room for the receiver's next message."""
 
     @property
     def is_short(self) -> bool:
@@ -67,47 +81,49 @@ class Envelope:
     sender: str
     receiver: str
     attempt: bytes
-    settings: bytes
     sequence: int
     kind: str
     round: int
     step: int
     size: int
     departure: Path
+    offset: int = 0
+    """Bytes of the payload before this piece."""
 
     def message(self, payload: bytes, arrival: Path) -> Message:
-        return Message(
-            self.kind,
-            self.run,
-            self.round,
-            self.step,
-            self.sender,
-            self.receiver,
-            self.sequence,
-            payload,
-            arrival,
-        )
+        place = (self.kind, self.run, self.round, self.step, self.sender, self.receiver, self.sequence)
+        return Message(*place, payload, arrival)
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What all tries of one message have in common: everything but the clock."""
+        """What all pieces and all tries of one message have in common."""
         return (self.sequence, self.kind, self.round, self.step, self.size)
 
 
-def to_json(name: str, value: Mapping[str, Any]) -> bytes:
+@dataclass(frozen=True)
+class PieceReceipt:
+    """The answer to a piece: how many bytes of its message have arrived."""
+
+    sequence: int
+    arrived: int
+    room: bool
+    """Without room nothing was taken. With room, a message of which all bytes have arrived is delivered."""
+
+
+def to_json(name: str, value: Mapping[str, Any]) -> str:
     """Return one text for equal values: sorted, without NaN."""
     try:
-        data = json.dumps(dict(value), sort_keys=True, allow_nan=False).encode()
+        text = json.dumps(dict(value), sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise SettingError(f"{name}: not something that JSON can hold ({error})") from None
-    if len(data) > HELLO_BYTES // 4:
-        raise SettingError(f"{name}: {len(data)} bytes as JSON, at most {HELLO_BYTES // 4} are allowed")
-    return data
+    if len(text) > HELLO_BYTES // 4:
+        raise SettingError(f"{name}: {len(text)} bytes as JSON, at most {HELLO_BYTES // 4} are allowed")
+    return text
 
 
-def from_json(name: str, data: bytes) -> dict[str, Any]:
+def from_json(name: str, text: str) -> dict[str, Any]:
     try:
-        value = json.loads(data)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         raise Malformed(f"{name} are not JSON") from None
     if not isinstance(value, dict):
@@ -115,13 +131,14 @@ def from_json(name: str, data: bytes) -> dict[str, Any]:
     return value
 
 
-def attempt_name(run: str, settings_digest: bytes, sessions: Mapping[str, bytes]) -> bytes:
+def attempt_name(run: str, settings: str, sessions: Mapping[str, bytes]) -> bytes:
     """Return the name of an attempt: SHA-256 over the run, the settings and the sessions."""
+    digest = hashlib.sha256(settings.encode()).hexdigest()
     taking_part = sorted([name, session.hex()] for name, session in sessions.items())
-    return hashlib.sha256(json.dumps([run, settings_digest.hex(), taking_part]).encode()).digest()
+    return hashlib.sha256(json.dumps([run, digest, taking_part]).encode()).digest()
 
 
-def differences(name: str, mine: bytes, peer: str, theirs: bytes) -> str | None:
+def differences(name: str, mine: str, peer: str, theirs: str) -> str | None:
     """Return which settings differ and how, or None: `shop runs local_steps=5, bank runs local_steps=10`."""
     if mine == theirs:
         return None
@@ -146,38 +163,22 @@ def _short(value: object) -> str:
 
 
 def encode_hello(hello: Hello) -> bytes:
-    message = wire_pb2.Hello(
-        protocol=PROTOCOL,
-        run=hello.run,
-        sender=hello.sender,
-        receiver=hello.receiver,
-        session=hello.session,
-        state=wire_pb2.State.Name(hello.state),
-        settings=hello.settings,
-        facts=hello.facts,
-        sessions=dict(hello.sessions),
-        clock=hello.clock,
-        reason=hello.reason,
-        refusal=plain_text(hello.refusal, MOST_REFUSAL),
-        heard=wire_pb2.State.Name(hello.heard),
-        arrived=hello.arrived,
-        holding=hello.holding,
+    return bytes([MARK, PROTOCOL]) + _encode(
+        {**vars(hello), "refusal": plain_text(hello.refusal, MOST_REFUSAL)}
     )
-    return bytes(message.SerializeToString())
 
 
 def decode_hello(data: bytes) -> Hello:
     if len(data) > HELLO_BYTES:
         raise Malformed(f"a hello of {len(data)} bytes, at most {HELLO_BYTES} are allowed")
-    hello = wire_pb2.Hello()
-    _parse(hello, data, "a hello")
-    if hello.protocol == 0:
+    if len(data) < 2 or data[0] != MARK:
         raise Malformed("a hello without a protocol number")
-    if hello.protocol != PROTOCOL:
+    if data[1] != PROTOCOL:
         raise OtherRelease(
-            f"a hello of protocol {hello.protocol}, this release speaks {PROTOCOL}; "
+            f"a hello of protocol {data[1]}, this release speaks {PROTOCOL}; "
             "all parties need the same release of securefed"
         )
+    hello = _decode(Hello, "a hello", data[2:])
     for state in (hello.state, hello.heard):
         if not ABSENT <= state <= LEFT:
             raise Malformed(f"a hello with the unknown state {state}")
@@ -185,125 +186,86 @@ def decode_hello(data: bytes) -> Hello:
         raise Malformed(f"a hello with a session of {len(hello.session)} bytes, {SESSION_BYTES} are needed")
     if len(hello.sessions) > MOST_PARTIES:
         raise Malformed(f"a hello with {len(hello.sessions)} sessions, at most {MOST_PARTIES} are allowed")
-    if not math.isfinite(hello.clock):
-        raise Malformed("a hello with a clock that is not a number")
-    if len(hello.reason) > MOST_NAME or not hello.reason.isprintable():
-        raise Malformed("a hello with a reason that is too long or not printable")
-    if len(hello.refusal) > MOST_REFUSAL or not hello.refusal.isprintable():
-        raise Malformed("a hello with a refusal that is too long or not printable")
     short = hello.state in (RUNNING, FINISHED, LEFT) and not (hello.settings or hello.facts)
     if hello.state != ABSENT and not short:
         from_json("the settings of a hello", hello.settings)
         from_json("the facts of a hello", hello.facts)
-    return Hello(
-        run=_name("run", hello.run),
-        sender=_name("sender", hello.sender),
-        receiver=_name("receiver", hello.receiver),
-        session=hello.session,
-        state=int(hello.state),
-        settings=hello.settings,
-        facts=hello.facts,
-        sessions=dict(hello.sessions),
-        clock=hello.clock,
-        reason=hello.reason,
-        refusal=hello.refusal,
-        heard=int(hello.heard),
-        arrived=int(hello.arrived),
-        holding=bool(hello.holding),
-    )
-
-
-def encode_envelope(envelope: Envelope) -> bytes:
-    return bytes(wire_pb2.Chunk(envelope=_envelope(envelope)).SerializeToString())
+    return hello
 
 
 def encode_letter(envelope: Envelope, data: bytes) -> bytes:
-    return bytes(wire_pb2.Letter(envelope=_envelope(envelope), data=data).SerializeToString())
-
-
-def _envelope(envelope: Envelope) -> wire_pb2.Envelope:
-    return wire_pb2.Envelope(
-        run=envelope.run,
-        sender=envelope.sender,
-        receiver=envelope.receiver,
-        attempt=envelope.attempt,
-        settings=envelope.settings,
-        sequence=envelope.sequence,
-        kind=envelope.kind,
-        round=envelope.round,
-        step=envelope.step,
-        size=envelope.size,
-        computation=envelope.departure.computation,
-        communication=envelope.departure.communication,
-    )
-
-
-def encode_data(data: bytes) -> bytes:
-    return bytes(wire_pb2.Chunk(data=data).SerializeToString())
-
-
-def decode_chunk(data: bytes) -> Envelope | bytes:
-    """Parse the envelope that a message begins with, or a piece of its payload."""
-    chunk = wire_pb2.Chunk()
-    _parse(chunk, data, "a chunk")
-    part = chunk.WhichOneof("part")
-    if part == "data":
-        return bytes(chunk.data)
-    if part != "envelope":
-        raise Malformed("a chunk with nothing in it")
-    return _checked(chunk.envelope)
+    head = _encode(vars(envelope))
+    return b"".join((LENGTH.pack(len(head)), head, data))
 
 
 def decode_letter(data: bytes) -> tuple[Envelope, bytes]:
-    letter = wire_pb2.Letter()
-    _parse(letter, data, "a letter")
-    if not letter.HasField("envelope"):
+    if len(data) < LENGTH.size:
         raise Malformed("a letter without an envelope")
-    return _checked(letter.envelope), bytes(letter.data)
+    end = LENGTH.size + LENGTH.unpack_from(data)[0]
+    envelope = _decode(Envelope, "an envelope", data[LENGTH.size : end])
+    if len(envelope.attempt) != DIGEST_BYTES:
+        raise Malformed(f"an envelope whose attempt is not a digest of {DIGEST_BYTES} bytes")
+    return envelope, data[end:]
 
 
-def _checked(envelope: wire_pb2.Envelope) -> Envelope:
-    for name in ("attempt", "settings"):
-        if len(getattr(envelope, name)) != DIGEST_BYTES:
-            raise Malformed(f"an envelope whose {name} is not a digest of {DIGEST_BYTES} bytes")
-    if envelope.sequence >= MOST_SEQUENCE:
-        raise Malformed(f"an envelope with sequence number {envelope.sequence}")
-    for name in ("computation", "communication"):
-        if not (math.isfinite(value := getattr(envelope, name)) and value >= 0):
-            raise Malformed(f"an envelope with a clock of {value} seconds of {name}")
-    return Envelope(
-        run=_name("run", envelope.run),
-        sender=_name("sender", envelope.sender),
-        receiver=_name("receiver", envelope.receiver),
-        attempt=envelope.attempt,
-        settings=envelope.settings,
-        sequence=envelope.sequence,
-        kind=_name("kind", envelope.kind),
-        round=envelope.round,
-        step=envelope.step,
-        size=envelope.size,
-        departure=Path(envelope.computation, envelope.communication),
-    )
+def encode_receipt(receipt: PieceReceipt) -> bytes:
+    return _encode(vars(receipt))
 
 
-def encode_receipt(sequence: int, *, again: bool) -> bytes:
-    return bytes(wire_pb2.Receipt(sequence=sequence, again=again).SerializeToString())
+def decode_receipt(data: bytes) -> PieceReceipt:
+    return _decode(PieceReceipt, "a receipt", data)
 
 
-def decode_receipt(data: bytes) -> tuple[int, bool]:
-    receipt = wire_pb2.Receipt()
-    _parse(receipt, data, "a receipt")
-    return int(receipt.sequence), bool(receipt.again)
+def _encode(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, default=_plain).encode()
 
 
-def _parse(into: Any, data: bytes, what: str) -> None:
+def _plain(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else [value.computation, value.communication]
+
+
+def _decode(cls: type[T], what: str, data: bytes) -> T:
     try:
-        into.ParseFromString(data)
-    except DecodeError:
+        values = json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError):
         raise Malformed(f"{what} that cannot be parsed ({len(data)} bytes)") from None
+    readers = FORMS[cls]
+    if not isinstance(values, dict) or values.keys() != readers.keys():
+        raise Malformed(f"{what} without its fields, or with others")
+    for name, read in readers.items():
+        try:
+            values[name] = read(values[name])
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            raise Malformed(f"{what} with a {name} that is out of bounds or not printable") from None
+    return cls(**values)
 
 
-def _name(what: str, text: str) -> str:
-    if len(text) > MOST_NAME or not text.isprintable():
-        raise Malformed(f"a {what} that is too long or not printable")
-    return text
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+def _sound(value: Any, kind: type[T], holds: bool = True) -> T:
+    if type(value) is not kind or not holds:
+        raise ValueError
+    return value
+
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "str": lambda text: _sound(text, str, len(text) <= MOST_NAME and text.isprintable()),
+    "refusal": lambda text: _sound(text, str, len(text) <= MOST_REFUSAL and text.isprintable()),
+    "settings": lambda text: _sound(text, str),
+    "facts": lambda text: _sound(text, str),
+    "bytes": lambda text: bytes.fromhex(_sound(text, str, len(text) <= MOST_NAME)),
+    "bool": lambda flag: _sound(flag, bool),
+    "int": lambda count: _sound(count, int, 0 <= count < MOST_NUMBER),
+    "float": lambda number: _sound(float(number), float, math.isfinite(number)),
+    "Path": lambda pair: Path(*(_sound(float(each), float, 0 <= each < math.inf) for each in pair)),
+    "Mapping[str, bytes]": lambda parts: {
+        READERS["str"](name): READERS["bytes"](part) for name, part in parts.items()
+    },
+}
+"""How fields are read: by their names, or by their types. What they raise means that a field is malformed."""
+FORMS: dict[type[Any], dict[str, Callable[[Any], Any]]] = {
+    cls: {field.name: READERS.get(field.name, READERS[str(field.type)]) for field in fields(cls)}
+    for cls in (Hello, Envelope, PieceReceipt)
+}

@@ -44,7 +44,6 @@ with _environment(
 SERVICE = "securefed.v1.Party"
 GREET = f"/{SERVICE}/Greet"
 POST = f"/{SERVICE}/Post"
-DELIVER = f"/{SERVICE}/Deliver"
 TUNNEL = f"/{SERVICE}/Tunnel"
 ERROR_KEY = "securefed-error"
 """Trailing metadata: the name of our error. It tells our refusal from a failure of the network."""
@@ -80,7 +79,7 @@ def server_options(most_bytes: int) -> Options:
     return [
         *common_options(most_bytes),
         ("grpc.so_reuseport", 0),
-        ("grpc.max_concurrent_streams", 16),
+        ("grpc.max_concurrent_streams", 4),
         ("grpc.max_metadata_size", 8192),
         ("grpc.server_handshake_timeout_ms", 20_000),
         ("grpc.compression_enabled_algorithms_bitset", 1),  # bit 0: identity only

@@ -35,7 +35,7 @@ from securefed.transport.message import (
     WeakTransport,
 )
 from securefed.transport.network.attempt import Attempt
-from securefed.transport.network.core import DELIVER, GREET, POST, TUNNEL, grpc, server_options
+from securefed.transport.network.core import GREET, POST, TUNNEL, grpc, server_options
 from securefed.transport.network.host import Host, Limits, Timeouts, thread_starts, too_many_threads
 from securefed.transport.network.peer_channel import Line, connector
 from securefed.transport.network.rpc_handlers import Reception
@@ -273,7 +273,6 @@ class Endpoint:
             log=self._log,
             done={*after, *self._register.done},
             host=self._host,
-            arrivals=self._door.arrived,
             addresses={name: peer.address for name, peer in self._peers.items() if peer.listens},
             sizes=sizes,
         )
@@ -317,8 +316,6 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         if details.method == POST:
             post = partial(reception.post, since=self._now())
             return grpc.unary_unary_rpc_method_handler(post)
-        if details.method == DELIVER:
-            return grpc.stream_unary_rpc_method_handler(reception.deliver)
         if details.method == TUNNEL:
             return grpc.stream_stream_rpc_method_handler(reception.tunnel)
         return None

@@ -74,8 +74,8 @@ class Limits:
     queued_bytes: int = 2048 * MIB
     """Bytes per peer that have arrived but were not taken, or were sent but not delivered."""
     queued_messages: int = 4096
-    chunk_bytes: int = MIB
-    """Bytes of a piece of a payload. Progress is seen by the byte."""
+    chunk_bytes: int = 4 * MIB
+    """The largest piece of a payload."""
     callers: int = 32
     """Connections without a certificate yet, besides the peers' own."""
     callers_per_address: int = 8
@@ -88,7 +88,7 @@ class Limits:
             object.__setattr__(
                 self, field.name, check_integer(field.name, getattr(self, field.name), least=1)
             )
-        check_integer("chunk_bytes", self.chunk_bytes, least=1024, most=3 * MIB)
+        check_integer("chunk_bytes", self.chunk_bytes, least=1024, most=16 * MIB)
         if self.queued_bytes < self.message_bytes:
             raise SettingError(
                 f"queued_bytes: {self.queued_bytes} given, "

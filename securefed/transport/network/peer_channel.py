@@ -1,7 +1,7 @@
 """The outgoing channels to one peer, and the messages on them: in order, each until its receipt arrives.
 
 Both channels trust only that peer's certificates. Greetings have a connection of their own. On a slow line a
-large message fills its connection for minutes. A question behind it would not show whether the peer is there.
+piece of a message fills its connection for seconds. A question behind it would not show how far the peer is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,13 +27,15 @@ from securefed.transport.message import (
 )
 from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
-from securefed.transport.network.codec import GREETING, Envelope
-from securefed.transport.network.core import DELIVER, GREET, POST, channel_options, grpc, translate
+from securefed.transport.network.codec import GREETING, Envelope, PieceReceipt
+from securefed.transport.network.core import GREET, POST, channel_options, grpc, translate
 from securefed.transport.network.host import Host, Limits, Timeouts
 from securefed.transport.network.tunnel import TunnelPort
 
-SMALL = 1 << 16
-"""Bytes of a message that is sent in one piece. A line that takes a beat for it is slow."""
+LEAST_PIECE = 1 << 15
+"""Bytes of the first piece on a new connection, and of every piece on a very slow one."""
+PIECE_BEATS = 4
+"""How long a piece may take, in beats. Progress is seen by the piece."""
 OVERDUE = 1.0
 """Seconds after its deadline until a question is given up that grpc has not ended."""
 
@@ -68,8 +70,8 @@ class Line:
     """The channels to a peer. They outlive attempts.
 
     A connection can be dead without notice to either end, for example after a router forgot it. So the
-    greeting channel is replaced when no greeting was answered for half of the patience. The message channel
-    is replaced when the peer, asked on the other, has seen no byte on it for as long (`Sender`).
+    greeting channel is replaced when no greeting was answered for half of the patience, and the message
+    channel when a piece has had no receipt for as long.
     """
 
     def __init__(
@@ -83,11 +85,10 @@ class Line:
         self.answered = self.failed = -math.inf
         """When the last greeting that was answered, and the last that failed, was sent."""
         self._warm = False
-        self._proven = False
         self._rate = 0.0
-        """Bytes a second of the last message that was not small."""
+        """Bytes a second of the last piece that was not small."""
         self._asks, self._carries = connect(), connect()
-        self._whole = self._carries.unary_unary(POST)
+        self._post = self._carries.unary_unary(POST)
 
     def close(self) -> None:
         self._asks.close()
@@ -169,37 +170,27 @@ class Line:
 
     # Messages.
 
-    def takes_whole(self, size: int) -> bool:
-        """Return whether a message of that size goes in one piece (`post`).
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes of the next piece, by how quick the last one was."""
+        quick = int(self._rate * PIECE_BEATS * self._timeouts.beat)
+        return min(max(quick, LEAST_PIECE), self._limits.chunk_bytes)
 
-        A stream costs several times as much in threads and turns. Streams remain for the first message of a
-        new connection, for one after a failure, for more than a chunk, and for slow lines: a stream shows its
-        caller before its payload, and has no time limit.
-        """
-        quick = size <= SMALL or size < self._rate * self._timeouts.beat / 4
-        return self._proven and quick and size <= self._limits.chunk_bytes
-
-    def post(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> bytes:
-        """Send a message in one piece and wait at most one beat for its receipt. `waited`: so far."""
-        letter = codec.encode_letter(_departing(envelope, waited), payload)
-        return bytes(self._whole(letter, timeout=self._timeouts.beat))
-
-    def deliver(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> Any:
-        """Begin to send a message in pieces. The call's result is its receipt."""
-        with self._lock:
-            return self._carries.stream_unary(DELIVER).future(self._pieces(envelope, payload, waited))
-
-    def delivered(self, trouble: str | None, size: int, seconds: float) -> None:
-        """Record the result of the last try."""
-        self._proven = trouble is None and seconds < self._timeouts.beat / 2
-        if size > SMALL or trouble is not None:
-            self._rate = 0.0 if trouble is not None else size / max(seconds, 1e-6)
+    def post(self, envelope: Envelope, piece: bytes) -> PieceReceipt:
+        """Send a piece of a message and wait for its receipt, for half of the patience at most."""
+        begun, rate, self._rate = self._host.now(), self._rate, 0.0
+        receipt = codec.decode_receipt(
+            self._post(codec.encode_letter(envelope, piece), timeout=self._timeouts.patience / 2)
+        )
+        large = len(piece) >= LEAST_PIECE
+        self._rate = len(piece) / max(self._host.now() - begun, 1e-6) if large else rate
+        return receipt
 
     def renew(self) -> None:
         """Replace the connection for messages. Its pending calls fail."""
         with self._lock:
             old, self._carries = self._carries, self._connect()
-            self._whole = self._carries.unary_unary(POST)
+            self._post = self._carries.unary_unary(POST)
         old.close()
 
     def reconnect(self, connect: Connect) -> None:
@@ -209,17 +200,6 @@ class Line:
             self._asks = connect()
         old.close()
         self.renew()
-
-    def _pieces(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> Iterator[bytes]:
-        # The envelope travels alone, so that the receiver's measurement begins before the payload.
-        yield codec.encode_envelope(_departing(envelope, waited))
-        view, size = memoryview(payload), self._limits.chunk_bytes
-        for start in range(0, len(payload), size):
-            yield codec.encode_data(bytes(view[start : start + size]))
-
-
-def _departing(envelope: Envelope, waited: Callable[[], float]) -> Envelope:
-    return replace(envelope, departure=envelope.departure.travel(waited()))
 
 
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
@@ -253,7 +233,7 @@ class Sender:
         self._work = host.condition(attempt.changed)
         attempt.ended.append(self._work)
         self.under_way: tuple[int, int] | None = None
-        """Bytes of the current message that the peer has seen, as it last reported, and all."""
+        """Bytes of the current message that have arrived, and all."""
         self._thread = host.start(self._run, f"securefed-to-{line.name}")
 
     def has_room(self, size: int) -> bool:
@@ -283,6 +263,9 @@ class Sender:
         with self._attempt.changed:
             self._closing = True
             self._work.notify_all()
+            under_way = bool(self._queue)
+        if under_way:
+            self._line.renew()  # its call ends
         self._thread.join()
 
     @property
@@ -322,7 +305,6 @@ class Sender:
             sender=message.sender,
             receiver=message.receiver,
             attempt=attempt.attempt,
-            settings=attempt.settings_digest,
             sequence=message.sequence,
             kind=message.kind,
             round=message.round,
@@ -332,22 +314,25 @@ class Sender:
         )
         begun = max(item.posted, self._free)
         failing, delay = None, FIRST_DELAY
-
-        def waited() -> float:
-            return self._host.now() - begun
-
+        arrived, has_room, payload = 0, True, memoryview(message.payload)
         while not self._stopped:
-            tried = self._host.now()
-            trouble = self._try(envelope, message.payload, waited)
-            self._line.delivered(trouble, message.size, self._host.now() - tried)
-            if trouble is None:
-                self._free = self._host.now()
-                with attempt.changed:
-                    self._busy[item.era] = start.travel(self._free - begun)
-                return True
+            # A peer without room is asked again with an empty piece.
+            piece = bytes(payload[arrived : arrived + self._line.piece_bytes]) if has_room else b""
+            departure = start.travel(self._host.now() - begun)
+            answer = self._try(replace(envelope, offset=arrived, departure=departure), piece)
+            if isinstance(answer, PieceReceipt):
+                arrived, has_room, failing, delay = answer.arrived, answer.room, None, FIRST_DELAY
+                delivered = has_room and arrived == message.size
+                self.under_way = None if delivered else (arrived, message.size)
+                if delivered:
+                    self._free = self._host.now()
+                    with attempt.changed:
+                        self._busy[item.era] = start.travel(self._free - begun)
+                    return True
+                continue
             failing = self._host.now() if failing is None else failing
             with attempt.changed:
-                other.trouble = trouble
+                other.trouble = answer
                 if self._host.now() - failing > self._timeouts.patience:
                     attempt.lose(self._host.now() - failing, self._line.name)
                 # Not all parties at the same moment.
@@ -356,21 +341,12 @@ class Sender:
             delay = min(2 * delay, LONGEST_DELAY)
         return False
 
-    def _try(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> str | None:
-        """Try once. Return None with a receipt, else the problem. A permanent problem ends the attempt."""
+    def _try(self, envelope: Envelope, piece: bytes) -> PieceReceipt | str:
+        """Send a piece once. Return its receipt, or the problem. A permanent problem ends the attempt."""
         attempt, name = self._attempt, self._line.name
         try:
-            if self._line.takes_whole(envelope.size):
-                answer = self._line.post(envelope, payload, waited)
-            else:
-                call = self._line.deliver(envelope, payload, waited)
-                still = self._accompany(call, envelope.size)
-                if still is not None:
-                    call.cancel()
-                    return still
-                answer = call.result()
-            sequence, _ = codec.decode_receipt(answer)
-        except grpc.FutureCancelledError:
+            receipt = self._line.post(envelope, piece)
+        except (grpc.FutureCancelledError, ValueError):  # its channel was closed
             return "the call was cancelled"
         except grpc.RpcError as error:
             problem = translate(error, name, self._line.address)
@@ -378,51 +354,19 @@ class Sender:
                 attempt.fail(PeerRestarted(name, f"{name} is in another attempt at the run"))
             elif isinstance(problem, PeerRefused):
                 attempt.fail(problem)
+            elif error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._line.renew()  # it may be dead, and neither end was told
             return str(problem)
         except Malformed as error:
             attempt.fail(Malformed(f"{name} answered with {error}"))
             return str(error)
-        if sequence != envelope.sequence:
-            text = f"{name} sent a receipt for message {sequence}, message {envelope.sequence} was sent"
+        if receipt.sequence != envelope.sequence or receipt.arrived > envelope.size:
+            text = (
+                f"{name} sent a receipt for message {receipt.sequence}, message {envelope.sequence} was sent"
+            )
             attempt.fail(Malformed(text))
             return text
         attempt.sign_of_life(name)
-        return None
-
-    def _accompany(self, call: Any, size: int) -> str | None:
-        """Wait for the call's end. Return None, or the reason to give it up.
-
-        From time to time the peer is asked, on the other connection, how many bytes it has seen on this one.
-        On a slow line that number grows. On a dead line it does not grow for half of the patience while the
-        peer has room.
-        """
-        attempt, other = self._attempt, self._attempt.others[self._line.name]
-
-        def wake(_: Any) -> None:
-            with attempt.changed:
-                self._work.notify_all()
-
-        call.add_done_callback(wake)
-        moved, first = self._host.now(), other.arrived
-        seen, reported = first, False
-        try:
-            while True:
-                with attempt.changed:
-                    self._work.wait_for(lambda: call.done() or self._stopped, self._timeouts.beat)
-                    if call.done():
-                        return None
-                    if self._stopped:
-                        return "the attempt is over"
-                    if other.arrived != seen or other.holding:
-                        # The first report may tell of bytes that came before this try.
-                        if reported or other.holding:
-                            moved = self._host.now()
-                        seen, reported = other.arrived, True
-                    self.under_way = (min(size, seen - first), size)
-                self._line.greet(attempt)
-                still = self._host.now() - moved
-                if still > self._timeouts.patience / 2:
-                    self._line.renew()
-                    return f"nothing of a message arrived for {still:.0f} s"
-        finally:
-            self.under_way = None
+        if piece and receipt.room and receipt.arrived <= envelope.offset:
+            return "it takes nothing of a message"
+        return receipt

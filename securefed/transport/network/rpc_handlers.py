@@ -2,17 +2,16 @@
 
 The connection's certificate identifies the caller, never the call's contents. TLS admits only certificates
 that are pinned here or issued by a peer's authority. Every call first looks up its certificate's party. A
-call with another name is refused and logged. A message comes in one piece (`Post`) or in several (`Deliver`).
-Both are checked against the attempt before the payload is read. By then grpc has the one piece of a small
-message in memory, but only the envelope of a large one. An illegal message ends the attempt with the error
-that names it, here and, by the refusal, at the sender.
+call with another name is refused and logged. A message comes in pieces (`Post`). Each has the envelope, which
+is checked against the attempt first. By then grpc has this piece in memory, and nothing else of the message.
+An illegal message ends the attempt with the error that names it, here and, by the refusal, at the sender.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -31,26 +30,18 @@ from securefed.transport.message import (
     WrongSender,
 )
 from securefed.transport.network import codec
-from securefed.transport.network.attempt import Attempt, Parcel, Register
-from securefed.transport.network.codec import GREETING, Envelope
+from securefed.transport.network.attempt import Attempt, Register
+from securefed.transport.network.codec import GREETING, Envelope, PieceReceipt
 from securefed.transport.network.core import ERROR_KEY, grpc
 from securefed.transport.network.host import Host, Timeouts
 from securefed.transport.network.tls_proxy import TlsProxy
 from securefed.transport.network.tunnel import MOST_TUNNELS, TunnelPort
 
 DELIVERIES = 2
-"""Open calls with a message of one peer: one, and a retry of it."""
+"""Open calls with a piece of one peer: one, and a retry of it."""
 
 # Not part of this attempt, so no reason to end it; everything else that is illegal is.
-STRAY = (WrongRun, SettingsDiffer, OtherAttempt, Repeated)
-
-
-class CallerGone(Exception):
-    """The connection broke before any data arrived."""
-
-
-Opened = Callable[[], tuple[Envelope | bytes, Iterator[Envelope | bytes]]]
-"""The first part of a message, an envelope if it is legal, and an iterator over the others."""
+STRAY = (WrongRun, OtherAttempt, Repeated)
 
 
 class Reception:
@@ -76,7 +67,6 @@ class Reception:
 
     def greet(self, data: bytes, context: Any) -> bytes:
         caller = self._caller(context)
-        self._door.greets(context.peer())
         try:
             hello = codec.decode_hello(data)
         except Malformed as error:
@@ -91,27 +81,6 @@ class Reception:
             self._refuse(context, caller, grpc.StatusCode.FAILED_PRECONDITION, wrong)
         return codec.encode_hello(self.register.answer(hello))
 
-    def post(self, data: bytes, context: Any, *, since: float) -> bytes:
-        """Receive a message in one piece. Its call began at `since`, before all of it arrived."""
-        lost = self._host.now() - since
-
-        def opened() -> tuple[Envelope, Iterator[bytes]]:
-            envelope, payload = codec.decode_letter(data)
-            return envelope, iter([payload] if payload else [])
-
-        return self._receive(context, opened, lost)
-
-    def deliver(self, stream: Iterator[bytes], context: Any) -> bytes:
-        """Receive a message in pieces, the envelope first."""
-
-        def opened() -> tuple[Envelope | bytes, Iterator[Envelope | bytes]]:
-            first = next(stream, None)
-            if first is None and _is_gone(context):
-                raise CallerGone
-            return codec.decode_chunk(first) if first is not None else b"", map(codec.decode_chunk, stream)
-
-        return self._receive(context, opened, 0.0)
-
     def tunnel(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """Carry a connection to a caller that listens on nothing."""
         caller = self._caller(context)
@@ -123,9 +92,10 @@ class Reception:
             _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{caller} opens too many tunnels")
         yield from port.carry(frames, context.is_active)
 
-    def _receive(self, context: Any, opened: Opened, lost: float) -> bytes:
+    def post(self, data: bytes, context: Any, *, since: float) -> bytes:
+        """Receive a piece of a message. Its call began at `since`, before all of it arrived."""
+        lost = self._host.now() - since
         caller = self._caller(context)
-        self._door.carries(context.peer(), caller)
         with self._lock:
             self._deliveries[caller] += 1
             open_ones = self._deliveries[caller]
@@ -133,27 +103,23 @@ class Reception:
             if open_ones > DELIVERIES:
                 # Without a name, so that a sender whose earlier tries have not ended here comes again.
                 _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{caller} delivers too much at once")
-            return self._take_in(opened, context, caller, lost)
-        except (grpc.RpcError, CallerGone):
-            # Nobody hears it; and no bytes at all would be a receipt for message 0.
-            _abort(context, grpc.StatusCode.UNAVAILABLE, "the caller is gone")
+            return self._take_in(data, context, caller, lost)
         finally:
             with self._lock:
                 self._deliveries[caller] -= 1
 
-    def _take_in(self, opened: Opened, context: Any, caller: str, lost: float) -> bytes:
+    def _take_in(self, data: bytes, context: Any, caller: str, lost: float) -> bytes:
         attempt = self.register.attempt
         try:
             try:
-                envelope, pieces = opened()
+                envelope, piece = codec.decode_letter(data)
             except Malformed as error:
                 raise Malformed(f"{caller} sent {error}") from None
-            if not isinstance(envelope, Envelope):
-                raise Malformed(f"{caller} sent no envelope")
             self._check_claim(context, caller, envelope.sender)
             if attempt is None:
                 _abort(context, grpc.StatusCode.UNAVAILABLE, f"{self.name} is in no run")
-            return self._take_parcel(pieces, context, attempt, caller, envelope, lost)
+            with attempt.changed:
+                return codec.encode_receipt(self._take_piece(piece, context, attempt, caller, envelope, lost))
         except STRAY as error:
             self._refuse(context, caller, grpc.StatusCode.ABORTED, error)
         except IllegalMessage as error:
@@ -162,61 +128,41 @@ class Reception:
                 attempt.refuse(caller, error)
             self._refuse(context, caller, grpc.StatusCode.FAILED_PRECONDITION, error)
 
-    def _take_parcel(
-        self,
-        pieces: Iterator[Envelope | bytes],
-        context: Any,
-        attempt: Attempt,
-        caller: str,
-        envelope: Envelope,
-        lost: float,
-    ) -> bytes:
+    def _take_piece(
+        self, piece: bytes, context: Any, attempt: Attempt, caller: str, envelope: Envelope, lost: float
+    ) -> PieceReceipt:
         changed, other = attempt.changed, attempt.others[caller]
-        inbox, parcel = other.inbox, Parcel(caller, envelope, context.cancel, attempt.arrived(caller)[0])
+        inbox, sequence = other.inbox, envelope.sequence
+        # The sender may have learned a moment before us that all are here.
+        changed.wait_for(lambda: attempt.state != GREETING or attempt.over, self.timeouts.answer)
+        if attempt.state == GREETING or attempt.over:
+            _abort(context, grpc.StatusCode.UNAVAILABLE, f"{self.name} has not begun")
+        attempt.admit(caller, envelope)
+        if not inbox.expects(envelope):
+            return PieceReceipt(sequence, envelope.size, room=True)
+        parcel = inbox.begin(envelope)
 
-        def superseded() -> bool:
-            return attempt.over or inbox.current is not parcel
+        def ready() -> bool:
+            has_room = parcel.begun is not None or inbox.has_room(envelope.size)
+            return attempt.is_bounded(envelope.kind) and has_room
 
-        with changed:
-            # The sender may have learned a moment before us that all are here.
-            changed.wait_for(lambda: attempt.state != GREETING or attempt.over, self.timeouts.answer)
-            if attempt.state == GREETING or attempt.over:
-                _abort(context, grpc.StatusCode.UNAVAILABLE, f"{self.name} has not begun")
-            attempt.admit(caller, envelope)
-            if not inbox.expects(envelope):
-                return codec.encode_receipt(envelope.sequence, again=True)
-            inbox.begin(parcel)
-            changed.wait_for(
-                lambda: (attempt.is_bounded(envelope.kind) and inbox.has_room(envelope.size)) or superseded()
-            )
-            attempt.check_size(caller, envelope)
-            parcel.moved = self._host.now()
-        begun = self._host.now()
-        try:
-            for piece in pieces:
-                if superseded():
-                    break
-                parcel.add(piece)
-                parcel.moved = self._host.now()
-                attempt.sign_of_life(caller)
-        except grpc.RpcError:
-            with changed:
-                if inbox.current is parcel:
-                    inbox.current = None
-            raise
-        if superseded() or (parcel.size < envelope.size and _is_gone(context)):
-            with changed:
-                if inbox.current is parcel:
-                    inbox.current = None
-            _abort(context, grpc.StatusCode.UNAVAILABLE, "this delivery is over")
-        payload = parcel.payload()
-        arrival = envelope.departure.travel(other.latency + lost + self._host.now() - begun)
-        with changed:
-            if superseded():
-                _abort(context, grpc.StatusCode.UNAVAILABLE, "this delivery is over")
-            inbox.put(envelope, envelope.message(payload, arrival), self._host.now())
+        changed.wait_for(lambda: ready() or attempt.over or inbox.current is not parcel, self.timeouts.beat)
+        if attempt.over:
+            _abort(context, grpc.StatusCode.UNAVAILABLE, f"{self.name} has left the run")
+        if inbox.current is not parcel:  # another try of this piece completed it
+            return PieceReceipt(sequence, envelope.size, room=True)
+        if not ready():
+            return PieceReceipt(sequence, parcel.size, room=False)
+        attempt.check_size(caller, envelope)
+        parcel.moved = self._host.now()
+        parcel.begun = parcel.moved - lost if parcel.begun is None else parcel.begun
+        parcel.add(envelope.offset, piece)
+        attempt.sign_of_life(caller)
+        if parcel.size == envelope.size:
+            arrival = parcel.envelope.departure.travel(other.latency + parcel.moved - parcel.begun)
+            inbox.put(envelope, envelope.message(parcel.payload(), arrival), parcel.moved)
             changed.notify_all()
-        return codec.encode_receipt(envelope.sequence, again=False)
+        return PieceReceipt(sequence, parcel.size, room=True)
 
     def forget(self) -> None:
         """Compare certificates with those that are pinned now."""
@@ -251,16 +197,6 @@ class Reception:
         self._log.log(level, "refused a call of %s from %s: %s", caller, remote, text)
         context.set_trailing_metadata(((ERROR_KEY, type(error).__name__),))
         _abort(context, code, text)
-
-
-def _is_gone(context: Any) -> bool:
-    """Return whether a stream ended early because the connection broke.
-
-    grpc ends the stream either way and reports a broken connection a moment later. A caller that is still
-    there after a second has ended its message early itself.
-    """
-    gone = threading.Event()
-    return not context.add_callback(gone.set) or gone.wait(1.0)
 
 
 def _abort(context: Any, code: Any, text: str) -> NoReturn:

@@ -183,9 +183,6 @@ class Driver:
                 sender.close()
             if not finished:
                 self._say_farewell()
-            with self._attempt.changed:
-                for other in self._attempt.others.values():
-                    other.inbox.drop()
 
     # The three parts of an attempt.
 
@@ -316,7 +313,7 @@ class Driver:
 
         while untold and (now := self._host.now()) - begun < timeouts.farewell:
             for name, line in tuple(untold.items()):
-                absent = line.failed >= begun and now - attempt.quiet_since(name) > timeouts.answer
+                absent = line.failed >= begun and now - attempt.others[name].heard > timeouts.answer
                 if line.answered >= begun or absent:
                     del untold[name]
                 else:
@@ -386,7 +383,7 @@ class Driver:
         if other.state == FINISHED:
             return
         self._ask(peer, timeouts.beat)  # also one that was heard: it may be waiting for a sign of us
-        quiet = now - max(attempt.quiet_since(peer), since)
+        quiet = now - max(other.heard, since)
         if other.trouble and not other.trips and other.inbox.current is None:
             # It calls us, but none of our calls has reached it: its address here is wrong, or a firewall is.
             quiet = now - since
@@ -395,15 +392,13 @@ class Driver:
         elif other.trouble or quiet > 2 * timeouts.beat + timeouts.answer:
             self._show(Waiting(peer, quiet, timeouts.patience - quiet, other.trouble))
         parcel = other.inbox.current
-        if parcel is not None and parcel.moved is not None:
-            last = max(parcel.moved, attempt.arrived(peer)[1])
-            if now - last > timeouts.patience:
-                part = f"{parcel.size} of {parcel.envelope.size} bytes of {parcel.envelope.kind!r}"
-                attempt.others[peer].trouble = f"it stopped after {part}"
-                attempt.lose(now - last, peer)
+        if parcel is not None and parcel.begun is not None:
+            still, moved = now - parcel.moved, (parcel.size, parcel.envelope.size)
+            if still > timeouts.patience:
+                other.trouble = f"it stopped after {moved[0]} of {moved[1]} bytes of {parcel.envelope.kind!r}"
+                attempt.lose(still, peer)
             elif now - since > SHOWN_EVERY:
-                moved = (parcel.arrived(attempt.arrived(peer)[0]), parcel.envelope.size)
-                self._show(Waiting(peer, now - last, timeouts.patience - (now - last), "", moved))
+                self._show(Waiting(peer, still, timeouts.patience - still, "", moved))
         elif (sender := self._senders.get(peer)) is not None and (going := sender.under_way) is not None:
             self._show(Waiting(peer, quiet, timeouts.patience - quiet, "", going, outgoing=True))
 

@@ -53,9 +53,6 @@ class Connection:
         self.port = int(inner.getsockname()[1])
         self.begun = time.monotonic()
         self.admitted = False
-        self.greets = False
-        self.carrier = ""
-        """The party that sends messages on it. Greetings have connections of their own."""
         self.logged = False
         self.inward, self.outward = b"", b""
         """Bytes that were read at one end and that the other has not taken yet."""
@@ -85,7 +82,6 @@ class TlsProxy:
         self._lines: list[float] = []
         self._unsaid = 0
         self._inner_port = 0
-        self._arrived: dict[str, tuple[int, float]] = {}
         self._thread: threading.Thread | None = None
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -129,21 +125,6 @@ class TlsProxy:
         """Record that this caller showed a known certificate."""
         if (connection := self._find(peer)) is not None:
             connection.admitted = True
-
-    def carries(self, peer: str, name: str) -> None:
-        """Record that the party of that name sends only messages on this connection."""
-        if (connection := self._find(peer)) is not None and not connection.greets:
-            connection.carrier = name
-
-    def greets(self, peer: str) -> None:
-        """Record that a greeting came on this connection: its bytes are no messages."""
-        if (connection := self._find(peer)) is not None:
-            connection.greets, connection.carrier = True, ""
-
-    def arrived(self, name: str) -> tuple[int, float]:
-        """Return the bytes of messages from a party, partial ones included, and when the last came."""
-        with self._lock:
-            return self._arrived.get(name, (0, 0.0))
 
     def refuse(self, peer: str, why: str) -> None:
         """Log that this caller is refused, once for each connection."""
@@ -247,7 +228,7 @@ class TlsProxy:
                     connection.outward = self._send(outer, connection.outward)
             if ready & selectors.EVENT_READ:
                 source, target = (outer, inner) if end is outer else (inner, outer)
-                rest = self._pass_on(connection, source, target)
+                rest = self._pass_on(source, target)
                 if end is outer:
                     connection.inward = rest
                 else:
@@ -261,15 +242,11 @@ class TlsProxy:
         self._watch(outer, connection, read=not connection.inward, write=bool(connection.outward))
         self._watch(inner, connection, read=not connection.outward, write=bool(connection.inward))
 
-    def _pass_on(self, connection: Connection, source: socket.socket, target: socket.socket) -> bytes:
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> bytes:
         """Read once and send at once; return what the target did not take."""
         count = source.recv_into(self._buffer)
         if count == 0:
             raise EOFError
-        if source is connection.outer and connection.carrier:
-            with self._lock:
-                before = self._arrived.get(connection.carrier, (0, 0.0))[0]
-                self._arrived[connection.carrier] = (before + count, time.monotonic())
         return self._send(target, self._buffer[:count])
 
     def _send(self, target: socket.socket, data: bytes | memoryview) -> bytes:
