@@ -70,10 +70,6 @@ class PlainEncrypted(_Clear, Bare):
     def _add_plain(self, values: Floats) -> PlainEncrypted:
         return PlainEncrypted(self.public, self.values + values, 2 * self.bound)
 
-    def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> PlainEncrypted:
-        largest = fixed.bound if fixed else float(np.max(np.abs(factors)))
-        return PlainEncrypted(self.public, self.values * factors, self.bound * (largest or 1.0))
-
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> PlainEncrypted:
         matrix = self.values.reshape(self.rows, self.columns)
         result = np.empty((multipliers.shape[1], self.columns))
@@ -83,10 +79,7 @@ class PlainEncrypted(_Clear, Bare):
         shaped = np.ascontiguousarray(result if len(self.shape) == 2 else result[:, 0])
         return PlainEncrypted(self.public, shaped, self.bound * self.rows * (largest or 1.0))
 
-    def rerandomise(self) -> PlainEncrypted:
-        return self
-
-    def mask(self) -> tuple[PlainBlock, PlainMask]:
+    def mask(self, width: int | None = None) -> tuple[PlainBlock, PlainMask]:
         # The key-holder refuses repeats by their bytes, and two openings of equal values are two openings.
         return PlainBlock(self.public, self.values, nonce=secrets.randbits(31)), PlainMask(self.shape)
 

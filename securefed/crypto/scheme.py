@@ -1,6 +1,6 @@
 """The interface that every scheme implements: arrays in, arrays out.
 
-    values --encrypt--> Encrypted --(+, *, @)--> Encrypted --mask--> Masked + Mask
+    values --encrypt--> Encrypted --(+, @)--> Encrypted --mask--> Masked + Mask
                                                       Masked --KeyHolder.open--> Opened
                                                       Mask.remove(Opened) --> values
 
@@ -8,7 +8,7 @@ Objects without the secret key have no method that decrypts: see `securefed.cryp
 
 An `Encrypted` is a vector (rows,) or a matrix (rows, columns). Its one heavy operation is `contract`: column
 j of the result is a plaintext matrix times column j. A gradient has this form in every protocol here. The
-results are sums over rows, never single rows.
+results are sums over rows, never single rows. They leave a party under a mask only, which re-randomises them.
 
 This module checks shapes, finiteness, declared ranges and keys once for all schemes, before any arithmetic.
 The schemes implement `from_frame` and the methods with a leading underscore.
@@ -39,7 +39,7 @@ from securefed.crypto.wire import Frame, Kind, Scheme
 from securefed.errors import MaskError, RangeError, ShapeError, WrongKey
 
 Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
-"""Where a ciphertext's randomness comes from. What leaves a party is fresh or re-randomised.
+"""Where a ciphertext's randomness comes from. What leaves a party is fresh, or re-randomised by its mask.
 
 The sender or key-holder of the operands knows their randomness and could read multipliers out of "computed"
 ciphertexts.
@@ -163,7 +163,7 @@ class Framed(ABC):
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """Return a frame. Re-randomise computed arrays before it is sent."""
+        """Return a frame."""
 
     @classmethod
     def from_frame(cls, public: Any, frame: Frame) -> Self:
@@ -214,25 +214,6 @@ class Encrypted(Framed):
 
     __radd__ = __add__
 
-    def __mul__(self, other: ArrayLike) -> Encrypted:
-        """Multiply entry by entry with plaintext numbers, or with one number."""
-        return self.multiply(other)
-
-    __rmul__ = __mul__
-
-    def multiply(self, other: ArrayLike, fixed: FixedPoint | None = None) -> Encrypted:
-        """Multiply entry by entry. `fixed` gives the multipliers a public scale instead of a private one."""
-        if isinstance(other, Encrypted):
-            raise ShapeError("a product of two encrypted arrays is not possible: multiply by plain numbers")
-        if np.ndim(other) == 0:
-            other = np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape)
-        array = checked_array(other, "multipliers")
-        if array.shape != self.shape:
-            raise ShapeError(f"multipliers: shape {array.shape} given, {self.shape} expected")
-        if fixed is not None:
-            fixed.check(array, "multipliers")
-        return self._multiply(array, fixed)
-
     def __rmatmul__(self, matrix: ArrayLike) -> Encrypted:
         """Return matrix (outputs, rows) @ encrypted (rows[, columns])."""
         array = checked_array(matrix, "matrix")
@@ -260,16 +241,11 @@ class Encrypted(Framed):
         return self._contract(checked, fixed)
 
     @abstractmethod
-    def rerandomise(self) -> Encrypted:
-        """Return the same values under fresh randomness, which hides how they were computed."""
+    def mask(self, width: int | None = None) -> tuple[Masked, Mask]:
+        """Pack, re-randomise and mask the values for the key-holder. Return the masked block and the mask.
 
-    @abstractmethod
-    def mask(self) -> tuple[Masked, Mask]:
-        """Pack, re-randomise and mask the values for the key-holder. Return the masked block and the mask."""
-
-    def mask_slots(self, width: int) -> tuple[Masked, Mask]:
-        """Mask as `mask` does. Packed values get slots of `width` bits, which both sides then know."""
-        return self.mask()
+        `width`: the bits of a slot where values are packed and both sides must know them.
+        """
 
     @property
     def unit_bits(self) -> int:
@@ -288,9 +264,6 @@ class Encrypted(Framed):
 
     @abstractmethod
     def _add_plain(self, values: Floats) -> Encrypted: ...
-
-    @abstractmethod
-    def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> Encrypted: ...
 
     @abstractmethod
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> Encrypted: ...

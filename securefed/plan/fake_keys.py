@@ -306,19 +306,10 @@ class DryEncrypted(Encrypted):
     def add_units(self, units: Sequence[int]) -> DryEncrypted:
         return self._add_plain(units)
 
-    def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> DryEncrypted:
-        raise BadKey("a dry array is contracted, and not multiplied entry by entry")
-
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> DryEncrypted:
         sums = DryEncrypted(self.key, self.figures.contracted(multipliers, fixed))
         sums._note("contract", inner=self.rows, terms=int(np.count_nonzero(multipliers)))
         return sums
-
-    def rerandomise(self) -> DryEncrypted:
-        self._note("draw")
-        fresh = DryEncrypted(self.key, self.figures)
-        fresh.origin = "re-randomised"
-        return fresh
 
     def mask(self, width: int | None = None) -> tuple[DryMasked, DryMask]:
         block = self.figures.masked(width)
@@ -326,8 +317,6 @@ class DryEncrypted(Encrypted):
         masked = DryMasked(self.key, block)
         masked.origin = "re-randomised"
         return masked, DryMask(self.key, block)
-
-    mask_slots = mask
 
     def to_bytes(self) -> bytes:
         return self.key.meter.blank(self.figures.bytes, self.figures, self.ciphertexts)

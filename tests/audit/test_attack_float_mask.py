@@ -80,7 +80,7 @@ def test_labels_under_masks_of_ours(paillier: KeyHolder) -> None:
     opened, sent, returned = [], [], []
     for value, label in zip(values, labels, strict=True):
         blob = paillier.encrypt([value], FIXED).to_bytes()
-        masked, _ = paillier.public.load(blob).multiply([-0.5 * label]).mask()
+        masked, _ = paillier.public.load(blob).contract([[[-0.5 * label]]]).mask()
         sent += paillier_wire(paillier, blob, Kind.ENCRYPTED)
         returned += paillier_wire(paillier, masked.to_bytes(), Kind.MASKED)
         opened += paillier_wire(paillier, paillier.open(masked).to_bytes(), Kind.OPENED)

@@ -9,7 +9,7 @@ from securefed.crypto import FixedPoint
 from securefed.crypto.ckks import CkksEncrypted
 from securefed.crypto.ckks.form import MULTIPLIER_BITS
 from securefed.crypto.ckks.layout import CAPACITY_BITS
-from securefed.errors import CapacityError, RangeError, ShapeError
+from securefed.errors import CapacityError, MaskError, RangeError
 from tests.covering import all_pairs
 from tests.crypto.ckks_cases import ONE, Desk, numbers, tolerance
 
@@ -78,7 +78,6 @@ def test_the_two_ways_to_encrypt_open_to_the_same(desk: Desk) -> None:
     for encryptor in (desk.public, desk.holder):
         encrypted = encryptor.encrypt(values, ONE)
         assert np.abs(desk.open(encrypted) - values).max() <= tolerance(encrypted)
-        assert np.abs(desk.open(encrypted.rerandomise()) - values).max() <= 2 * tolerance(encrypted)
 
 
 @pytest.mark.parametrize("bound", [2.0**-400, 1e-9, 0.7, 1.0, 3.0, 1e12, 2.0**400])
@@ -108,16 +107,7 @@ def test_multipliers_that_no_scale_fits(desk: Desk) -> None:
     with pytest.raises(CapacityError, match="above 2\\^1000"):
         np.full((1, 4), 1.7e308) @ encrypted
     with pytest.raises(CapacityError, match="out of range"):
-        desk.holder.encrypt(numbers(4), FixedPoint(2.0**1000, -970)) * 2.0**999
-
-
-def test_products_entry_by_entry(desk: Desk) -> None:
-    values, factors = numbers(600, 9), numbers(600, 9, seed=1, bound=50.0)
-    encrypted = desk.public.encrypt(values, ONE)
-    for product in (encrypted * factors, encrypted.multiply(factors, FixedPoint(64.0, 20))):
-        assert np.abs(desk.open(product) - values * factors).max() <= tolerance(product)
-    third = encrypted * 0.3
-    assert np.abs(desk.open(third) - 0.3 * values).max() <= tolerance(third)
+        np.full((1, 4), 2.0**999) @ desk.holder.encrypt(numbers(4), FixedPoint(2.0**1000, -970))
 
 
 def test_multipliers_that_are_zero(desk: Desk) -> None:
@@ -128,7 +118,6 @@ def test_multipliers_that_are_zero(desk: Desk) -> None:
     for chosen in (multipliers, np.zeros((32, 3, 1032))):
         result = encrypted.contract(chosen)
         assert np.abs(desk.open(result) - expected(chosen, values)).max() <= tolerance(result, 1032)
-    assert np.abs(desk.open(encrypted * 0.0)).max() <= tolerance(encrypted * 0.0)
     # One multiplier too small to be seen beside another: its block is zero after rounding.
     multipliers = np.zeros((1, 1, 5000))
     multipliers[0, 0, 0], multipliers[0, 0, 4999] = 1.0, 1e-30
@@ -144,7 +133,6 @@ def test_sums(desk: Desk) -> None:
         (x + c, a + c),
         (x + -c, a - c),
         (x + 0.5, a + 0.5),
-        (x * 2.0 + x * -2.0, 0 * a),
         (x + x, 2 * a),
     ):
         assert isinstance(total, CkksEncrypted)
@@ -178,59 +166,22 @@ def test_arrays_of_different_ranges_add_up_and_can_still_be_multiplied(desk: Des
         desk.holder.encrypt(a * 1e-30, FixedPoint(1e-30, 120)) + large
 
 
-def test_sums_of_products(desk: Desk) -> None:
-    a, b = numbers(60, 2), numbers(60, 2, seed=1)
-    s, t = numbers(2, 5, 60, seed=2), numbers(2, 5, 60, seed=3, bound=7.0)
-    x, y = desk.holder.encrypt(a, ONE), desk.public.encrypt(b, ONE)
-    wanted = expected(s, a) + expected(t, b)
-    fixed = FixedPoint(8.0, 20)
-    for total in (
-        x.contract(s) + y.contract(t),
-        x.contract(s, fixed) + y.contract(t, fixed),
-        y.contract(t) + x.contract(s, ONE),
-    ):
-        assert np.abs(desk.open(total) - wanted).max() <= 2 * tolerance(total, 120)
-    plain = numbers(5, 2, seed=4)
-    more = x.contract(s) + plain + y.contract(t) + y.contract(-t) + -plain
-    assert np.abs(desk.open(more) - expected(s, a)).max() <= 4 * tolerance(more, 240)
-
-
-def test_private_scales_that_lie_far_apart_are_refused(desk: Desk) -> None:
-    x = desk.holder.encrypt(numbers(8), ONE)
-    matrix = numbers(2, 8, seed=1)
-    (matrix @ x) + ((12 * matrix) @ x)
-    with pytest.raises(CapacityError, match="give both a public `fixed`"):
-        (matrix @ x) + ((40 * matrix) @ x)
-
-
-def test_what_a_sum_of_private_scales_declares_does_not_depend_on_them(desk: Desk) -> None:
-    x = desk.holder.encrypt(numbers(8), ONE)
-    matrix = numbers(2, 8, seed=1)
-    declared = set()
-    for factor in (0.13, 1.0, 3.0, 12.0):
-        for total in ((matrix @ x) + ((factor * matrix) @ x), ((factor * matrix) @ x) + (matrix @ x)):
-            assert isinstance(total, CkksEncrypted)
-            once_more = total + (matrix @ x)
-            assert isinstance(once_more, CkksEncrypted)
-            declared.add((total.form.noise, total.form.magnitude, once_more.form.noise))
-    assert len(declared) == 1
-
-
-def test_arrays_that_lie_differently_do_not_add_up(desk: Desk) -> None:
-    sums = numbers(4, 300) @ desk.holder.encrypt(numbers(300), ONE)
-    with pytest.raises(ShapeError, match="lie differently"):
-        sums + desk.holder.encrypt(numbers(4), ONE)
-    with pytest.raises(ShapeError, match="lie differently"):
-        sums + numbers(4, 4096) @ desk.holder.encrypt(numbers(4096), ONE)
+def test_sums_over_rows_do_not_add_up_and_are_not_sent_bare(desk: Desk) -> None:
+    sums, other = (numbers(4, 4) @ desk.holder.encrypt(numbers(4), ONE) for _ in range(2))
+    for addend in (other, desk.holder.encrypt(numbers(4), ONE)):
+        with pytest.raises(CapacityError, match="sums over rows do not add up"):
+            sums + addend
+    with pytest.raises(MaskError, match="mask them"):
+        sums.to_bytes()
+    plain = numbers(4, seed=4)
+    more = sums + plain
+    assert np.abs(desk.open(more) - numbers(4, 4) @ numbers(4) - plain).max() <= 2 * tolerance(more, 4)
 
 
 def test_one_product_and_no_second(desk: Desk) -> None:
     encrypted = desk.holder.encrypt(numbers(8), ONE)
-    for product in (encrypted * 0.5, np.ones((8, 8)) @ encrypted, (encrypted * 0.5) + encrypted):
-        with pytest.raises(CapacityError, match="one product is possible"):
-            product * 0.5
-        with pytest.raises(CapacityError, match="one product is possible"):
-            np.ones((2, 8)) @ product
+    with pytest.raises(CapacityError, match="one product is possible"):
+        np.ones((2, 8)) @ (np.ones((8, 8)) @ encrypted)
 
 
 def test_sums_stop_where_the_modulus_ends_and_never_wrap(desk: Desk) -> None:
@@ -255,7 +206,7 @@ def test_sums_stop_where_the_modulus_ends_and_never_wrap(desk: Desk) -> None:
     bits = []
     with pytest.raises(CapacityError, match="bits are left for multipliers"):
         while True:
-            product = encrypted * 1.0
+            product = np.eye(4) @ encrypted
             assert isinstance(product, CkksEncrypted)
             bits.append(product.form.noise.multiplier_bits - encrypted.form.noise.multiplier_bits)
             assert np.abs(desk.open(product) / encrypted.bound - 1).max() < 2.0**-8

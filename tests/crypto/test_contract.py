@@ -105,13 +105,6 @@ def test_sums_of_encrypted_and_plain(case: Case) -> None:
     assert np.abs(case.open(total) - (a + b + c)).max() <= 3 * case.value_error()
 
 
-def test_products_entry_by_entry(case: Case) -> None:
-    a, t = numbers(6, 2, seed=1), numbers(6, 2, seed=2)
-    expected = case.round(a) * t
-    tolerance = case.product_error(t, 1) * 16 + np.abs(t).max() * 2.0**-23 * 4
-    assert np.abs(case.open(case.public.encrypt(a, FIXED) * t) - expected).max() <= tolerance
-
-
 @pytest.mark.parametrize(("rows", "outputs"), [(1, 1), (5, 3), (64, 9), (300, 2)])
 def test_matrix_times_encrypted_vector(case: Case, rows: int, outputs: int) -> None:
     values, matrix = numbers(rows, seed=4), numbers(outputs, rows, seed=5, bound=20.0)
@@ -180,14 +173,6 @@ def test_a_sum_of_products_and_a_plain_array(case: Case) -> None:
     )
 
 
-def test_rerandomised_keeps_the_value_and_changes_every_byte_string(case: Case) -> None:
-    encrypted = case.public.encrypt(numbers(5), FIXED)
-    again = encrypted.rerandomise()
-    assert np.abs(case.open(again) - numbers(5)).max() <= 2 * case.value_error()
-    if case.name != "plain":
-        assert again.to_bytes() != encrypted.to_bytes()
-
-
 def test_a_result_for_the_key_holder_itself(case: Case) -> None:
     values, matrix = numbers(32, seed=4), numbers(9, 32, seed=5)
     masked, mask = (matrix @ case.public.load(case.holder.encrypt(values, FIXED).to_bytes())).mask()
@@ -238,7 +223,7 @@ def test_bad_values_are_refused_by_name(case: Case) -> None:
     with pytest.raises(RangeError):
         encrypted + np.full(4, 4.5)
     with pytest.raises(RangeError, match="finite"):
-        encrypted * np.array([1.0, np.nan, 1.0, 1.0])
+        np.array([[1.0, np.nan, 1.0, 1.0]]) @ encrypted
     with pytest.raises(WrongKey):
         encrypted + case.other.encrypt(numbers(4), FIXED)
 

@@ -124,42 +124,13 @@ class TestEncryption:
 class TestArithmetic:
     @settings(deadline=None, max_examples=20)
     @given(a=arrays(4), b=arrays(4), plain=arrays(4, bound=8.0))
-    def test_sums_and_differences(
-        self, secret: PaillierSecretKey, a: np.ndarray, b: np.ndarray, plain: np.ndarray
-    ) -> None:
+    def test_sums(self, secret: PaillierSecretKey, a: np.ndarray, b: np.ndarray, plain: np.ndarray) -> None:
         x, y = secret.encrypt(a, FIXED), secret.encrypt(b, FIXED)
         i, j = FIXED.encode(a), FIXED.encode(b)
         k = np.rint(plain * FIXED.scale).astype(np.int64)
         assert integers_in(secret, x + y) == (i + j).tolist()
-        negative = y.multiply(-1.0, WHOLE)
-        assert integers_in(secret, x + negative) == (i - j).tolist()
         assert integers_in(secret, x + y + plain) == (i + j + k).tolist()
-        assert (x + y).bound == (x + negative).bound == 8.0 and (x + y + plain).bound == 16.0
-        assert (x + negative).fraction_bits == FIXED.fraction_bits
-
-    @settings(deadline=None, max_examples=20)
-    @given(a=arrays(2, 3), t=arrays(2, 3, bound=100.0))
-    def test_products_with_a_private_scale(
-        self, secret: PaillierSecretKey, a: np.ndarray, t: np.ndarray
-    ) -> None:
-        integers, exponent = quantise(t)
-        scale = Fraction(2) ** (FIXED.fraction_bits + exponent)
-        expected = [
-            int(x) * int(y) / scale for x, y in zip(FIXED.encode(a).ravel(), integers.ravel(), strict=True)
-        ]
-        product = secret.encrypt(a, FIXED) * t
-        assert values_in(secret, product) == expected
-        assert opened(secret, product).ravel().tolist() == [float(value) for value in expected]
-
-    @settings(deadline=None, max_examples=20)
-    @given(a=arrays(4), t=arrays(4, bound=2.0))
-    def test_products_with_a_public_scale(
-        self, secret: PaillierSecretKey, a: np.ndarray, t: np.ndarray
-    ) -> None:
-        fixed = FixedPoint(2.0, 30)
-        product = secret.encrypt(a, FIXED).multiply(t, fixed)
-        assert integers_in(secret, product) == (FIXED.encode(a).astype(object) * fixed.encode(t)).tolist()
-        assert (product.fraction_bits, product.bound) == (50, 8.0)
+        assert (x + y).bound == 8.0 and (x + y + plain).bound == 16.0
 
     @settings(deadline=None, max_examples=15)
     @given(a=arrays(5, 2), t=arrays(2 * 3, 5, bound=3.0))
@@ -186,9 +157,8 @@ class TestArithmetic:
         total = encrypted.contract(np.ones((1, 1, 3)), WHOLE)
         assert (total.shape, total.fraction_bits, total.bound) == ((1,), FIXED.fraction_bits, 12.0)
         assert opened(secret, total).tolist() == [1.25]
-        assert opened(secret, encrypted * 0.25 + 1.0).tolist() == (values / 4 + 1).tolist()
-        assert opened(secret, 3 * encrypted).tolist() == (3 * values).tolist()
-        assert opened(secret, encrypted * 0.0).tolist() == [0.0, 0.0, 0.0]
+        assert opened(secret, 0.25 * np.eye(3) @ encrypted + 1.0).tolist() == (values / 4 + 1).tolist()
+        assert opened(secret, np.zeros((3, 3)) @ encrypted).tolist() == [0.0, 0.0, 0.0]
 
     def test_two_scales_are_brought_to_the_finer_one(self, secret: PaillierSecretKey) -> None:
         coarse = secret.encrypt(np.array([1.5, -2.0]), FixedPoint(4.0, 10))
@@ -205,9 +175,7 @@ class TestArithmetic:
         for t in (normal, 1e-6 * normal, np.ones((1, 2, 3)), np.zeros((1, 2, 3)), np.eye(3)[None, :2]):
             for left in (small, large):
                 assert left.contract(t).extent.magnitude == (4 << 20) * (1 << 24) * 3
-        assert (small * 2.0).extent.magnitude == (small * 0.7).extent.magnitude == (4 << 20) * (1 << 24)
         assert small.contract(np.ones((1, 1, 3)), WHOLE).extent.magnitude == (4 << 20) * 3
-        assert (small + large.multiply(-1.0, WHOLE)).extent.magnitude == (4 << 20) * 2
 
     def test_a_private_scale_shows_as_a_power_of_two_at_most(self, secret: PaillierSecretKey) -> None:
         encrypted = secret.encrypt(np.ones(3), FIXED)
@@ -216,7 +184,7 @@ class TestArithmetic:
 
     def test_huge_multipliers_are_refused_by_name(self, secret: PaillierSecretKey) -> None:
         with pytest.raises(CapacityError):
-            secret.encrypt(np.array([1.0]), FIXED) * 1.7e308
+            np.array([[1.7e308]]) @ secret.encrypt(np.array([1.0]), FIXED)
 
     def test_capacity_is_refused_before_it_is_needed(self, secret: PaillierSecretKey) -> None:
         """Multiply by public 62-bit numbers until the 256 bits are full: exact up to there, then refused."""
@@ -225,13 +193,12 @@ class TestArithmetic:
         steps = 0
         with pytest.raises(CapacityError, match="key of 256"):
             while True:
-                encrypted = encrypted.multiply(np.array([1.0]), fixed)
+                encrypted = encrypted.contract(np.ones((1, 1, 1)), fixed)
                 steps += 1
         assert steps == 3 and opened(secret, encrypted).tolist() == [-4.0]
         with pytest.raises(CapacityError):
-            (
-                encrypted + secret.encrypt(np.array([1.0]), FIXED) * 2.0**-240
-            )  # to be brought to 260 fraction bits
+            # To be brought to 260 fraction bits.
+            encrypted + np.array([[2.0**-240]]) @ secret.encrypt(np.array([1.0]), FIXED)
 
     def test_sums_at_the_very_edge(self) -> None:
         """Doubling reaches the edge of the signed plaintext space and stops there."""
@@ -243,26 +210,13 @@ class TestArithmetic:
                 assert integers_in(secret, encrypted) == [expected, -expected]
         assert 2 * 2 * expected >= secret.public.n > 2 * expected
 
-    def test_rerandomising_changes_every_ciphertext_and_no_value(self, secret: PaillierSecretKey) -> None:
-        encrypted = secret.encrypt(np.array([1.0, 2.0, -3.0]), FIXED)
-        fresh = encrypted.rerandomise()
-        assert integers_in(secret, fresh) == integers_in(secret, encrypted)
-        assert not set(fresh.integers()) & set(encrypted.integers())
-        n = int(secret.public.n)
-        known = encrypted._times_residues([pow(r, n, n * n) for r in (2, 3, 5)])
-        expected = [c * pow(r, n, n * n) % n**2 for c, r in zip(encrypted.integers(), (2, 3, 5), strict=True)]
-        assert known.integers() == expected
-
     @pytest.mark.parametrize(
         ("operation", "error"),
         [
             (lambda e: e + np.ones(1), ShapeError),
             (lambda e: e + np.array([np.nan, 0.0, 0.0]), RangeError),
             (lambda e: e + 4.5, RangeError),
-            (lambda e: e * [1.0, 2.0], ShapeError),
-            (lambda e: e * [1.0, np.inf, 2.0], RangeError),
-            (lambda e: e * e, ShapeError),
-            (lambda e: e.multiply([3.0, 0.0, 0.0], FixedPoint(2.0, 10)), RangeError),
+            (lambda e: e.contract([[[3.0, 0.0, 0.0]]], FixedPoint(2.0, 10)), RangeError),
             (lambda e: e.contract(np.ones((1, 2, 4))), ShapeError),
             (lambda e: e.contract(np.ones((2, 2, 3))), ShapeError),
             (lambda e: e.contract(np.ones((1, 0, 3))), ShapeError),
@@ -420,8 +374,6 @@ class TestWorkers:
         many.mapper = InTurn(workers)
         shared = many.load(encrypted.to_bytes())
         assert shared.contract(multipliers).integers() == encrypted.contract(multipliers).integers()
-        factors = rng.normal(size=(20, 3))
-        assert (shared * factors).integers() == (encrypted * factors).integers()
         column = many.load(secret.encrypt(np.ones(20), FIXED).to_bytes())
         assert opened(secret, column.contract(np.ones((1, 4, 20)))).tolist() == [20.0] * 4
         assert many.mapper.pieces > 3 + workers
@@ -457,5 +409,5 @@ def test_real_keys_agree_with_the_oracle(bits: int) -> None:
     scale = Fraction(2) ** (FIXED.fraction_bits + exponent)
     contracted = encrypted.contract(multipliers)
     assert opened(secret, contracted).ravel().tolist() == [float(int(value) / scale) for value in exact]
-    expected = (FIXED.encode(values) / FIXED.scale * 0.5 - 1.0).tolist()
-    assert opened(secret, encrypted * 0.5 + -1.0).tolist() == expected
+    expected = (FIXED.encode(values) / FIXED.scale - 1.0).tolist()
+    assert opened(secret, encrypted + -1.0).tolist() == expected

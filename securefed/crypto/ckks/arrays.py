@@ -1,10 +1,10 @@
 """CKKS arrays: ciphertexts and their operations, masked blocks, openings and masks.
 
 An array has public numbers (`ArrayForm`): the layout, the scale, the magnitude and the parts of its noise.
-Coefficients of a result stay below 2^magnitude, else CapacityError comes before any computation. One product
-by plain numbers is possible, entry by entry or as a contraction. Multipliers are divided by a power of two
-not below the largest of them. With `fixed` that power is public. Without, it stays with the caller as long as
-the result is only masked and opened. `to_bytes` and a disclosure contain it.
+Coefficients of a result stay below 2^magnitude, else CapacityError comes before any computation. One
+contraction with plain numbers is possible. Its sums leave under a mask only. Multipliers are divided by a
+power of two not below the largest of them. With `fixed` that power is public. Without, it stays with the
+caller as long as the result is opened. A disclosure contains it.
 
     requester                                         key-holder
     c1 + zero's, c0 + zero's + mask at the places  ->
@@ -70,6 +70,8 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES = 16
 _HEAD = struct.Struct("<ddBB6x")
+_SEEDED = 8
+"""The flag of an array whose c1 comes from a seed."""
 
 
 def encrypted_bytes(layout: CkksLayout, seeded: bool) -> int:
@@ -154,11 +156,6 @@ class CkksEncrypted(Encrypted):
     # Sums
 
     def _add(self, other: CkksEncrypted) -> CkksEncrypted:
-        if other.form.layout != self.form.layout:
-            raise ShapeError(
-                "the two arrays lie differently in their ciphertexts: sums over rows and single values, or "
-                "sums over very different numbers of rows; contract both from one shape, or open them apart"
-            )
         low, high = sorted((self, other), key=lambda item: item.form.scale)
         form, lift = added(low.form, high.form)
         lifted = low._seal
@@ -185,20 +182,8 @@ class CkksEncrypted(Encrypted):
 
     # Products
 
-    def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> CkksEncrypted:
-        layout = self.form.layout
-        form, scale = product_form(self.form, layout, float(np.max(np.abs(factors))), fixed, 1, 1)
-        scaled = _scaled(factors, scale)
-        slots = layout.slots(scaled) if isinstance(layout, RowLayout) else scaled
-        products = [
-            self.public.zero() if product is None else product
-            for product in map(_times, self._seal, _encoded(slots))
-        ]
-        return self._make(form, products)
-
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> CkksEncrypted:
-        layout = self.form.layout
-        rows = layout if isinstance(layout, RowLayout) else RowLayout(layout.shape)
+        rows = RowLayout(self.shape)
         target = rows.contracted(multipliers.shape[1])
         largest = float(multipliers.largest.max())
         form, scale = product_form(self.form, target, largest, fixed, rows.ciphertexts, self.rows)
@@ -213,25 +198,15 @@ class CkksEncrypted(Encrypted):
         """Return the sum over the blocks of ciphertext times multipliers, for the outputs of one unit."""
         slots = _unit_slots(target, rows, multipliers)
         total: Any = None
-        for product in map(_times, self._seal, _encoded(slots)):
-            if product is not None:
+        for block, multiplier in zip(self._seal, _encoded(slots), strict=True):
+            if multiplier is not None:
+                product = apply("multiply_plain", block, multiplier)
                 total = product if total is None else self._sum(total, product)
         return self.public.zero() if total is None else total
 
     # What leaves
 
-    def rerandomise(self) -> CkksEncrypted:
-        """Add fresh encryptions of zero.
-
-        Parties without the secret key learn nothing from the result. Its noise still depends on the
-        computation, and the key-holder can see it. So the key-holder gets only the result of `mask`.
-        """
-        form = replace(self.form, noise=replace(self.form.noise, terms=self.form.noise.terms + 1))
-        result = self._make(form, [self._sum(item, self.public.zero()) for item in self._seal])
-        result.origin = "re-randomised"
-        return result
-
-    def mask(self) -> tuple[CkksMasked, CkksMask]:
+    def mask(self, width: int | None = None) -> tuple[CkksMasked, CkksMask]:
         """Merge, add an encryption of zero, and mask the coefficients that are sent.
 
         Only the coefficients of c0 that will be returned are sent, each under a mask uniform modulo q. The
@@ -258,8 +233,9 @@ class CkksEncrypted(Encrypted):
 
     def to_bytes(self) -> bytes:
         form, noise, seeded = self.form, self.form.noise, self._seeded
-        flags = form.product | form.private << 1 | form.aligned << 2 | (seeded is not None) << 3
-        head = _HEAD.pack(form.bound, form.magnitude, form.layout.code, flags)
+        if form.product:
+            raise MaskError("sums over rows are not sent as they are: mask them")
+        head = _HEAD.pack(form.bound, form.magnitude, 0, 0 if seeded is None else _SEEDED)
         words = self.residues() if seeded is None else seeded.c0
         body = (b"" if seeded is None else seeded.seed) + words.astype("<u8").tobytes()
         numbers = (form.scale, noise.terms, noise.multiplier_bits, noise.blocks)
@@ -269,18 +245,15 @@ class CkksEncrypted(Encrypted):
     def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksEncrypted:
         if len(frame.payload) < _HEAD.size:
             raise FormatError(f"{len(frame.payload)} bytes of payload given, at least {_HEAD.size} expected")
-        bound, magnitude, code, flags = _HEAD.unpack_from(frame.payload)
+        bound, magnitude, unused, flags = _HEAD.unpack_from(frame.payload)
         scale, terms, multiplier_bits, blocks = frame.numbers
         sound = isfinite(bound) and bound > 0 and 0 < magnitude <= CAPACITY_BITS
-        if not sound or abs(scale) > MOST_SCALE or flags > 15:
+        if not sound or abs(scale) > MOST_SCALE or unused or flags not in (0, _SEEDED) or blocks != 1:
             raise FormatError(
                 f"bound {bound}, magnitude {magnitude}, scale {scale} or flags {flags} is not of an array"
             )
-        product, private, aligned, seeded = (bool(flags >> bit & 1) for bit in range(4))
-        noise, layout = Noise(terms, multiplier_bits, blocks), layout_of(frame.shape, code)
-        if isinstance(layout, SumLayout) and not product:
-            raise FormatError("sums that are not products given")
-        form = ArrayForm(layout, bound, scale, magnitude, noise, product, private, aligned)
+        seeded, layout = flags == _SEEDED, RowLayout(frame.shape)
+        form = ArrayForm(layout, bound, scale, magnitude, Noise(terms, multiplier_bits))
         _expect_size(frame, encrypted_bytes(layout, seeded))
         start = _HEAD.size + (SEED_BYTES if seeded else 0)
         words = np.frombuffer(frame.payload, dtype="<u8", offset=start).astype(np.uint64)
@@ -311,18 +284,13 @@ def _scaled(values: Floats, scale: int) -> Floats:
     return np.asarray(values * 2.0**scale if abs(scale) < 1000 else np.ldexp(values, scale))
 
 
-def _encoded(slots: Floats | Complex) -> Iterator[Any]:
+def _encoded(slots: Complex) -> Iterator[Any]:
     """Yield a SEAL plaintext for each block of scaled multipliers, or None where it is zero."""
     order, conjugated = seal_order()
     for block in slots:
         arranged = block[order]
-        if np.iscomplexobj(arranged):
-            arranged.imag[conjugated] *= -1.0
+        arranged.imag[conjugated] *= -1.0
         yield ring.encode(arranged.tolist())
-
-
-def _times(block: Any, multiplier: Any) -> Any:
-    return None if multiplier is None else apply("multiply_plain", block, multiplier)
 
 
 # Openings

@@ -15,7 +15,7 @@ from math import frexp, isfinite, log, log2, sqrt
 
 import numpy as np
 
-from securefed.crypto.ckks.layout import CAPACITY_BITS, RING, CkksLayout, RowLayout
+from securefed.crypto.ckks.layout import CAPACITY_BITS, RING, CkksLayout, RowLayout, SumLayout
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.randomness import ERROR_DEVIATION, MOST_DEVIATION_BITS
 from securefed.errors import CapacityError, FormatError
@@ -24,8 +24,6 @@ DATA_BITS = 76
 MULTIPLIER_BITS = 32
 LEAST_MULTIPLIER_BITS = 16
 MOST_MULTIPLIER_BITS = 60
-ALIGNMENT_BITS = 4
-"""The most bits between the private scales of two products in a sum (always declared)."""
 MOST_SCALE = 1200
 _LEAST_POWER, _MOST_POWER = -512, 1000
 MOST_TERMS = 1 << 30
@@ -84,7 +82,7 @@ def flood_deviation(noise: Noise, coefficients: int, units: int, levels: int) ->
 
 @dataclass(frozen=True)
 class ArrayForm:
-    """The public numbers of an array, and two private ones."""
+    """The public numbers of an array. The scale of sums is private if the scale of their multipliers is."""
 
     layout: CkksLayout
     bound: float
@@ -94,14 +92,11 @@ class ArrayForm:
     magnitude: float
     """Relevant coefficients stay below 2^magnitude."""
     noise: Noise = Noise()
-    product: bool = False
-    """It is a product, and cannot be multiplied again."""
-    private: bool = False
-    """The scale has a private part: the power of two of a party's multipliers."""
-    aligned: bool = False
-    """A sum of arrays with private scales. Its declared magnitude and noise have room for aligning them."""
-    room: int = 0
-    """Unused bits of that room. Private, never sent."""
+
+    @property
+    def product(self) -> bool:
+        """Sums over rows are products, and cannot be multiplied or added again."""
+        return isinstance(self.layout, SumLayout)
 
     def __post_init__(self) -> None:
         if self.magnitude > CAPACITY_BITS:
@@ -130,27 +125,12 @@ def plain_added(form: ArrayForm) -> ArrayForm:
 
 
 def added(low: ArrayForm, high: ArrayForm) -> tuple[ArrayForm, int]:
-    """Return the form of a sum, and the lift: the power of two that multiplies the array of lower scale.
-
-    Public scales are aligned exactly. If one is private, the lift is private too. The form then always
-    declares ALIGNMENT_BITS for it, once for all further sums.
-    """
+    """Return the form of a sum, and the lift: the power of two that multiplies the array of lower scale."""
+    if low.product or high.product:
+        raise CapacityError("sums over rows do not add up: add the arrays before, or open the sums apart")
     lift = high.scale - low.scale
-    bits = low.noise.multiplier_bits - low.room + lift, high.noise.multiplier_bits - high.room
-    magnitude = float(np.logaddexp2(low.magnitude + lift, high.magnitude))
-    private, room = low.private or high.private, 0
-    if private:
-        extra = [0 if form.aligned else ALIGNMENT_BITS for form in (low, high)]
-        declared = max(form.noise.multiplier_bits + e for form, e in zip((low, high), extra, strict=True))
-        largest = max(low.magnitude + extra[0], high.magnitude + extra[1])
-        room, magnitude = declared - max(bits), largest + 1
-        if room < 0 or low.magnitude - low.room + lift > largest:
-            raise CapacityError(
-                f"the scales of the two products are too far apart to add them up: more than a factor of "
-                f"{2**ALIGNMENT_BITS} between their largest multipliers; give both a public `fixed`"
-            )
-        bits = declared, declared
-    if max(bits) > MOST_MULTIPLIER_BITS:
+    bits = max(low.noise.multiplier_bits + lift, high.noise.multiplier_bits)
+    if bits > MOST_MULTIPLIER_BITS:
         raise CapacityError(f"the scales of the two arrays are 2^{lift} apart: too far to add them up")
     terms = low.noise.terms + high.noise.terms
     if terms > MOST_TERMS:
@@ -158,12 +138,8 @@ def added(low: ArrayForm, high: ArrayForm) -> tuple[ArrayForm, int]:
     form = replace(
         high,
         bound=low.bound + high.bound,
-        magnitude=magnitude,
-        noise=Noise(terms, max(bits), max(low.noise.blocks, high.noise.blocks)),
-        product=low.product or high.product,
-        private=private,
-        aligned=private,
-        room=room,
+        magnitude=float(np.logaddexp2(low.magnitude + lift, high.magnitude)),
+        noise=Noise(terms, bits),
     )
     return form, lift
 
@@ -197,7 +173,5 @@ def product_form(
         form.scale + scale,
         form.magnitude + bits + growth,
         Noise(form.noise.terms, form.noise.multiplier_bits + bits, blocks),
-        True,
-        fixed is None,
     )
     return result, scale

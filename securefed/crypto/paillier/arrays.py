@@ -2,9 +2,8 @@
 
     E(a) * E(b) = E(a + b)        E(a) * (1 + n b) = E(a + b)        E(a) ** t = E(a t)        all mod n**2
 
-Results of arithmetic are exact integers at a known scale. They are not re-randomised. Call `rerandomise` or
-`mask` before they leave: the key-holder can read multipliers out of randomness that was only raised to
-powers.
+Results of arithmetic are exact integers at a known scale. They are not re-randomised, and leave only by
+`mask`: the key-holder can read multipliers out of randomness that was only raised to powers.
 
 Scale and bounds (`Extent`) follow from declared ranges and operations, never from values. They are checked
 against the key before any computation: integers reach at most (n - 1) / 2 in magnitude, so that signs survive
@@ -33,7 +32,6 @@ from securefed.crypto.fixed import (
     FixedPoint,
     Floats,
     Multipliers,
-    as_multipliers,
     exponent_for,
 )
 from securefed.crypto.paillier.masking import (
@@ -46,7 +44,6 @@ from securefed.crypto.paillier.masking import (
     pack_ciphertexts,
 )
 from securefed.crypto.paillier.powers import PowerColumn, column_powers, cut_column
-from securefed.crypto.paillier.primes import invert_all
 from securefed.crypto.randomness import uniform_many_below
 from securefed.crypto.scheme import Encrypted, progress
 from securefed.crypto.wire import Frame, Kind
@@ -178,26 +175,12 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
     def fraction_bits(self) -> int:
         return self.extent.fraction_bits
 
-    def rerandomise(self) -> PaillierEncrypted:
-        return self._times_residues(self.public.draw(self.ciphertexts))
-
-    def _times_residues(self, residues: Sequence[mpz]) -> PaillierEncrypted:
-        square = self.public.square
-        fresh = [c * residue % square for c, residue in zip(self._ciphertexts, residues, strict=True)]
-        result = PaillierEncrypted(self.public, self.shape, fresh, self.extent)
-        result.origin = "computed" if 1 in residues else "re-randomised"
-        return result
-
     def mask(self, width: int | None = None) -> tuple[PaillierMasked, PaillierMask]:
-        """Mask the values. `width` sets the bits of a slot where both sides must know them."""
         if width is not None and width < self.extent.magnitude.bit_length() + 2:
             raise CapacityError(f"slots of {width} bits given, these values take more")
         layout = PackedLayout.of(self.public.bits, self.shape, self.extent, width)
         count = layout.ciphertexts
         return self._mask_with(layout, uniform_many_below(self.public.n, count), self.public.draw(count))
-
-    def mask_slots(self, width: int) -> tuple[PaillierMasked, PaillierMask]:
-        return self.mask(width)
 
     def _mask_with(
         self, layout: PackedLayout, masks: Sequence[mpz], residues: Sequence[mpz]
@@ -245,19 +228,6 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
         sums = [c * (1 + n * m) % square for c, m in zip(self._ciphertexts, units, strict=True)]
         return PaillierEncrypted(self.public, self.shape, sums, extent)
 
-    def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> PaillierEncrypted:
-        scale = multiplier_scale(as_multipliers(factors.reshape(1, 1, -1)), fixed)
-        extent = self.public.admit(self.extent.times(scale))
-        exponents = scale.integers(factors).ravel().tolist()
-        mapper = self.public.mapper
-        size = -(-len(exponents) // (4 * mapper.workers if mapper.workers > 1 else 1))
-        pieces = [
-            (self.public.square, self._ciphertexts[i : i + size], exponents[i : i + size])
-            for i in range(0, len(exponents), size)
-        ]
-        products = [power for piece in mapper.map(each_power, pieces) for power in piece]
-        return PaillierEncrypted(self.public, self.shape, products, extent)
-
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> PaillierEncrypted:
         scale = multiplier_scale(multipliers, fixed)
         extent = self.public.admit(self.extent.times(scale, self.rows))
@@ -280,15 +250,3 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
         for j in range(columns):
             (integers,) = scale.integers(multipliers.block(slice(j, j + 1), EVERY))
             yield from cut_column(self.public.n, self._ciphertexts[j::columns], integers, scale.bits, slices)
-
-
-def each_power(item: tuple[mpz, list[mpz], list[int]]) -> list[mpz]:
-    """Return base ** exponent one by one. It is a top-level function for other processes; all bases are
-    units.
-    """
-    square, bases, exponents = item
-    negative = [i for i, exponent in enumerate(exponents) if exponent < 0]
-    turned = dict(zip(negative, invert_all([bases[i] for i in negative], square), strict=True))
-    return [
-        gmpy2.powmod(turned.get(i, bases[i]), abs(exponent), square) for i, exponent in enumerate(exponents)
-    ]

@@ -112,7 +112,7 @@ def ask(
 ) -> Mask:
     """Send an opening request and return the mask. `single`: values of single rows, for the transcript."""
     with link.activity("mask"):
-        masked, mask = encrypted.mask() if width is None else encrypted.mask_slots(width)
+        masked, mask = encrypted.mask(width)
     channel = Channel(link, keys.opener, round_, step)
     channel.requested("opening", masked)
     channel.ask("opening-request", masked, mask, single=single)
