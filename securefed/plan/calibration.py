@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
+from os import urandom
 from time import thread_time
 
 import numpy as np
@@ -24,7 +25,6 @@ from securefed.crypto.blind.evaluation import multiplied, responded
 from securefed.crypto.blind.interface import NONCE_BYTES, Product
 from securefed.crypto.blind.layout import Layout, Panel, layout
 from securefed.crypto.blind.paillier import (
-    WORTH_TABLES,
     PaillierCrossKey,
     Slots,
     exponent_bits,
@@ -32,9 +32,10 @@ from securefed.crypto.blind.paillier import (
 )
 from securefed.crypto.blind.rlwe import RLWE, RlweKey, RlwePublic, encrypted_block, read_reply
 from securefed.crypto.fixed import PRIVATE_BITS
-from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey
+from securefed.crypto.paillier import PaillierPublicKey
 from securefed.crypto.paillier.masking import horner
 from securefed.crypto.paillier.powers import PowerColumn, choose_cut, column_powers
+from securefed.crypto.paillier.primes import WORTH_TABLES
 from securefed.crypto.randomness import SEED_BYTES, secret_bytes
 from securefed.crypto.shares import Floats, Share, from_integers
 from securefed.engine.processes import cores
@@ -72,12 +73,14 @@ class PaillierCosts:
         blob = keys[0].public(nonce)
         self.keys["public"] = timed(lambda: keys[0].public(nonce), 1)
         self.keys["load public"] = timed(lambda: scheme.load_public(blob, nonce), 1)
-        residues, powers = keys[0]._secret.residues, keys[0]._secret.powers
-        self.tables = timed(lambda: residues.draw(1), 1)
+        secret = keys[0]._secret
+        residues = secret._residues
+        self.tables = timed(lambda: residues.draw_from(urandom, 1, residues.tables), 1)
         """Cost of the owner's tables, once a key."""
-        self.power = timed(lambda: powers.draw(2)) / 2
+        self.power = timed(lambda: residues.draw_from(urandom, 2, residues.powers)) / 2
         """Cost of an owner's r**n without tables."""
-        holder = KeyHolder(PaillierSecretKey(keys[0]._secret.primes, allow_small=allow_small))
+        secret.draw(WORTH_TABLES)
+        holder = KeyHolder(secret)
         public = holder.public
         if not isinstance(public, PaillierPublicKey):
             raise SettingError("calibration: not a Paillier key")

@@ -30,7 +30,7 @@ from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossPublic, CrossScheme, Product
 from securefed.crypto.blind.paillier import PaillierCrossKey, Slots, paillier_scheme
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.paillier.keys import Opener
+from securefed.crypto.paillier.keys import Opener, PaillierSecretKey
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
 from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.errors import SecurefedError
@@ -86,7 +86,8 @@ def trained(sizes: tuple[int, ...], rows: int = 24, scheme: CrossScheme = RLWE) 
 
 
 def key_of(p: mpz, q: mpz) -> PaillierCrossKey:
-    return PaillierCrossKey(PrimePair(FactoredPrime(p), FactoredPrime(q)), allow_small=True)
+    primes = PrimePair(FactoredPrime(p), FactoredPrime(q))
+    return PaillierCrossKey(PaillierSecretKey(primes, allow_small=True))
 
 
 def ciphertext(number: mpz) -> bytes:

@@ -14,6 +14,7 @@ from gmpy2 import mpz
 from securefed.crypto.paillier import PaillierSecretKey, generate_secret_key
 from securefed.crypto.paillier.keys import unit_powers
 from securefed.crypto.paillier.primes import (
+    WORTH_TABLES,
     FactoredPrime,
     OwnerResidues,
     PrimePair,
@@ -40,20 +41,20 @@ def stream(seed: str) -> Callable[[int], bytes]:
 @pytest.mark.parametrize("sampler", TINY)
 def test_every_nth_residue_has_exactly_one_pair_of_choices(sampler: str) -> None:
     """With uniform choices that makes the owner's draws uniform over the n-th residues, as r**n is."""
-    primes = TINY[sampler]
+    primes, owner = TINY[sampler], OwnerResidues(TINY[sampler])
     p, q = int(primes.p.p), int(primes.q.p)
     n = p * q
     standard = {pow(r, n, n * n) for r in range(1, n) if gcd(r, n) == 1}
     assert len(standard) == (p - 1) * (q - 1)  # r -> r**n is one to one
     first = 0 if sampler == "fixed base" else 1  # exponents start at 0, residues to be raised at 1
     choices = product(range(first, p - 1 + first), range(first, q - 1 + first))
-    residues = OwnerResidues(primes)._residues([(mpz(x), mpz(y)) for x, y in choices])
+    residues = owner._residues([(mpz(x), mpz(y)) for x, y in choices], owner.tables)
     assert Counter(map(int, residues)) == Counter(standard)
 
 
 @pytest.mark.parametrize("sampler", TINY)
 def test_choices_are_uniform_over_their_whole_range(sampler: str) -> None:
-    at_p = OwnerResidues(TINY[sampler])._p
+    at_p = OwnerResidues(TINY[sampler]).tables[0]
     source = stream(sampler)
     counts = Counter(int(at_p.choose(source)) for _ in range(228 * 100))
     first = 0 if sampler == "fixed base" else 1
@@ -66,8 +67,8 @@ def test_choices_are_uniform_over_their_whole_range(sampler: str) -> None:
 def test_draws_are_uniform_end_to_end(sampler: str) -> None:
     """A chi-square test of draws mod p**2 against the p - 1 residues that r**n takes there."""
     primes = TINY[sampler]
-    p = int(primes.p.p)
-    draws = OwnerResidues(primes)._draw_from(stream(f"draws {sampler}"), (p - 1) * 50)
+    p, owner = int(primes.p.p), OwnerResidues(primes)
+    draws = owner.draw_from(stream(f"draws {sampler}"), (p - 1) * 50, owner.tables)
     counts = Counter(int(residue) % (p * p) for residue in draws)
     assert set(counts) <= {pow(y, p, p * p) for y in range(1, p)}
     statistic = sum((counts[pow(y, p, p * p)] - 50) ** 2 / 50 for y in range(1, p))
@@ -75,7 +76,8 @@ def test_draws_are_uniform_end_to_end(sampler: str) -> None:
 
 
 def test_owner_draws_have_a_known_answer() -> None:
-    assert [hex(residue) for residue in OwnerResidues(FACTORED)._draw_from(stream("residues"), 2)] == [
+    owner = OwnerResidues(FACTORED)
+    assert [hex(residue) for residue in owner.draw_from(stream("residues"), 2, owner.tables)] == [
         "0x128c49d3883fe7226160f9857a637fdbe1ee8fc04db4aadef023a6f65f58ea8a49b2905d4c71bb4b7ba455b7"
         "3e1999c0c12d30e5cfe8ac8e75cd471a3519b56c",
         "0x217604d47115985c7d03a7fae3d21e1f3b209f923d735da64cbd67ab7b7709a4c37214537c3d9bf438931a95"
@@ -87,9 +89,10 @@ def test_fixed_base_powers_are_powers() -> None:
     """Against Python's own pow."""
     owner = OwnerResidues(FACTORED)
     source = stream("choices")
-    choices = [(owner._p.choose(source), owner._q.choose(source)) for _ in range(20)]
+    at_p, at_q = owner.tables
+    choices = [(at_p.choose(source), at_q.choose(source)) for _ in range(20)]
     n = P * Q
-    for (x, y), residue in zip(choices, owner._residues(choices), strict=True):
+    for (x, y), residue in zip(choices, owner._residues(choices, owner.tables), strict=True):
         for prime, exponent, factored in ((P, x, FACTORED.p), (Q, y, FACTORED.q)):
             base = pow(int(factored.primitive_root()), prime, prime * prime)
             assert residue % (prime * prime) == pow(base, int(exponent), prime * prime)
@@ -98,7 +101,7 @@ def test_fixed_base_powers_are_powers() -> None:
 
 def test_the_ends_of_the_exponent_range() -> None:
     owner = OwnerResidues(FACTORED)
-    zero, last = owner._residues([(mpz(0), mpz(0)), (mpz(P - 2), mpz(Q - 2))])
+    zero, last = owner._residues([(mpz(0), mpz(0)), (mpz(P - 2), mpz(Q - 2))], owner.tables)
     roots = [pow(int(f.primitive_root()), int(f.p), int(f.p) ** 2) for f in (FACTORED.p, FACTORED.q)]
     assert zero == 1
     assert [last * roots[0] % P**2, last * roots[1] % Q**2] == [1, 1]  # the order is p - 1
@@ -107,9 +110,9 @@ def test_the_ends_of_the_exponent_range() -> None:
 @pytest.mark.parametrize("primes", [FACTORED, BARE], ids=["fixed base", "power"])
 def test_draws_are_nth_residues_and_differ(primes: PrimePair) -> None:
     n, order = P * Q, (P - 1) * (Q - 1)
-    draws = OwnerResidues(primes).draw(40)
+    draws = [residue for count in (40, WORTH_TABLES) for residue in OwnerResidues(primes).draw(count)]
     assert all(pow(int(residue), order, n * n) == 1 for residue in draws)
-    assert len(set(draws)) == 40
+    assert len(set(draws)) == 40 + WORTH_TABLES
 
 
 def test_public_draws_are_nth_powers_of_units() -> None:
@@ -120,12 +123,13 @@ def test_public_draws_are_nth_powers_of_units() -> None:
     assert len(set(draws)) == 5
 
 
-def test_tables_wait_for_the_first_draw() -> None:
+def test_tables_wait_until_they_are_worth_it() -> None:
     secret = generate_secret_key(256, allow_small=True)
-    assert secret._residues._p._factors == []
-    before = secret.to_bytes()
+    before, at_p = secret.to_bytes(), secret._residues.tables[0]
+    secret.draw(WORTH_TABLES - 1)
+    assert at_p._factors == []
     secret.draw(1)
-    assert secret._residues._p._factors != []
+    assert at_p._factors != []
     assert secret.to_bytes() == before
 
 

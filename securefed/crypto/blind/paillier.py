@@ -40,18 +40,16 @@ from securefed.crypto.blind.interface import (
     rows_of,
 )
 from securefed.crypto.paillier.keys import (
-    Opener,
     PaillierPublicKey,
     PaillierSecretKey,
     check_size,
     cut,
-    prove,
+    generate_secret_key,
     roots_needed,
     unit_powers,
 )
 from securefed.crypto.paillier.masking import horner, join_integers
 from securefed.crypto.paillier.powers import column_powers, cut_column
-from securefed.crypto.paillier.primes import FactoredPrime, OwnerResidues, PrimePair
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, below_from, key_stream, unit_from
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
@@ -62,10 +60,6 @@ KEY_BITS = 3072
 BLOCK_BYTES = 1 << 22
 SPARE_BITS = 40
 MOST_FLOAT = 2.0**51
-WORTH_TABLES = 256
-"""Ciphertexts of one key from which tables of powers take less time than they save."""
-WORTH_SHARING = 2048
-"""Ciphertexts for each process below which building tables there takes longer than it saves."""
 
 
 @dataclass(frozen=True)
@@ -192,40 +186,16 @@ def _share(numbers: Sequence[int], product: Product) -> Share:
     return limbs.reshape(LIMBS, product.left, product.right)
 
 
-@dataclass(frozen=True)
-class _Secret:
-    """What the primes are good for."""
-
-    primes: PrimePair
-    residues: OwnerResidues
-    """By tables."""
-    powers: OwnerResidues
-    """The same residues without tables, for few."""
-    opener: Opener
-
-    @classmethod
-    def of(cls, primes: PrimePair) -> _Secret:
-        p, q = primes.p.p, primes.q.p
-        bare = PrimePair(FactoredPrime(p), FactoredPrime(q))
-        return cls(primes, OwnerResidues(primes), OwnerResidues(bare), Opener(p, q))
-
-    def __repr__(self) -> str:
-        return "<the primes of a Paillier key>"
-
-
 class PaillierCrossKey(CrossKey):
     """The primes, until they are erased."""
 
-    def __init__(self, primes: PrimePair, *, allow_small: bool = False) -> None:
-        check_size(primes.n.bit_length(), allow_small)
-        self._allow_small = allow_small
-        self._side = PaillierPublicKey(primes.n, (), allow_small=allow_small)
+    def __init__(self, secret: PaillierSecretKey) -> None:
+        self._kept: PaillierSecretKey | None = secret
+        self._side = secret.public
         self.lengths = PaillierLengths(self._side.bits)
-        self._kept: _Secret | None = _Secret.of(primes)
-        self._drawn = 0
 
     @property
-    def _secret(self) -> _Secret:
+    def _secret(self) -> PaillierSecretKey:
         if self._kept is None:
             raise BadKey("the secret key was erased: it reads and encrypts nothing any more")
         return self._kept
@@ -233,9 +203,7 @@ class PaillierCrossKey(CrossKey):
     def public(self, nonce: bytes) -> bytes:
         """Return n and its proof, whose challenges are hashed from n and the nonce."""
         _check_nonce(nonce)
-        p, q = self._secret.primes.p.p, self._secret.primes.q.p
-        proven = PaillierPublicKey(self._side.n, prove(p, q, nonce), allow_small=self._allow_small)
-        return proven.to_bytes()
+        return self._secret.proven(nonce)
 
     def encrypt(
         self,
@@ -257,7 +225,8 @@ class PaillierCrossKey(CrossKey):
             pairs = zip(blocks, plaintexts, strict=True)
             residues = iter([r for block, integers in pairs for r in self._again(product, block, integers)])
         else:
-            residues = iter(self._draw(sum(map(len, plaintexts)), mapper.local))
+            # Other processes build their own tables and keep nothing: `erase` is true.
+            residues = iter(self._secret.draw(sum(map(len, plaintexts)), mapper.local, keep=False))
         messages = []
         for integers in plaintexts:
             drawn = [next(residues) for _ in integers]
@@ -266,40 +235,23 @@ class PaillierCrossKey(CrossKey):
 
     def _again(self, product: Product, block: int, plaintexts: list[mpz]) -> list[mpz]:
         """Draw n-th residues that follow from the key and from all that a block has."""
-        secret = self._secret
         content = f"{product} {block} {[int(each) for each in plaintexts]}".encode()
-        key = sha512(f"{secret.primes.p.p}".encode()).digest()
+        key = sha512(f"{self._secret._primes.p.p}".encode()).digest()
         seed = blake2b(content, key=key, person=b"repeatable", digest_size=SEED_BYTES).digest()
-        return secret.powers._draw_from(key_stream(seed), len(plaintexts))
-
-    def _draw(self, count: int, mapper: Mapper) -> list[mpz]:
-        """Draw n-th residues. Other processes build their own tables and keep nothing: `erase` is true."""
-        secret, workers = self._secret, min(mapper.workers, count // WORTH_SHARING)
-        self._drawn += count
-        if workers < 2:
-            return (secret.residues if self._drawn >= WORTH_TABLES else secret.powers).draw(count)
-        size = -(-count // workers)
-        pieces = [(secret.primes.parts, min(size, count - done)) for done in range(0, count, size)]
-        return [residue for piece in mapper.map(owner_residues, pieces) for residue in piece]
+        return self._secret.draw_again(key_stream(seed), len(plaintexts))
 
     def read(self, product: Product, reply: bytes) -> Share:
         secret, slots = self._secret, Slots.of(product, self._side.bits)
         ciphertexts = self._side.read_ciphertexts(reply, slots.replies)
-        return _share(slots.cut(secret.opener.decrypt(ciphertexts)), product)
+        return _share(slots.cut(secret._opener.decrypt(ciphertexts)), product)
 
     def to_bytes(self) -> bytes:
         """Return the primes in the form of a Paillier key file."""
-        return PaillierSecretKey(self._secret.primes, allow_small=self._allow_small).to_bytes()
+        return self._secret.to_bytes()
 
     def erase(self) -> None:
         """Drop every reference to p, q and what follows from them. Freed memory is not overwritten."""
         self._kept = None
-
-
-def owner_residues(item: tuple[tuple[mpz, int, mpz, int], int]) -> list[mpz]:
-    """Draw n-th residues from the parts of primes, and a count, in another process."""
-    parts, count = item
-    return OwnerResidues(PrimePair.from_parts(*parts)).draw(count)
 
 
 class PaillierCrossPublic(CrossPublic):
@@ -383,14 +335,13 @@ def _check_nonce(nonce: bytes) -> None:
 
 
 def _generate(key_bits: int, allow_small: bool) -> CrossKey:
-    return PaillierCrossKey(PrimePair.generate(key_bits), allow_small=allow_small)
+    return PaillierCrossKey(generate_secret_key(key_bits, allow_small=allow_small))
 
 
 def _load_key(allow_small: bool, data: bytes) -> CrossKey:
     """Read a key that this party kept: the primes are tested again."""
     frame = Frame.from_bytes(data, Kind.SECRET_KEY)
-    secret = PaillierSecretKey.from_frame(frame, allow_small=allow_small)
-    return PaillierCrossKey(secret._primes, allow_small=allow_small)
+    return PaillierCrossKey(PaillierSecretKey.from_frame(frame, allow_small=allow_small))
 
 
 def _load(allow_small: bool, data: bytes, nonce: bytes) -> CrossPublic:

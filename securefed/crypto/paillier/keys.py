@@ -29,8 +29,8 @@ from securefed.crypto.paillier import primes as prime_numbers
 from securefed.crypto.paillier.arrays import Extent, PaillierEncrypted
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure, split_integers
 from securefed.crypto.paillier.primes import OwnerResidues, PrimePair
-from securefed.crypto.randomness import uniform_units
-from securefed.crypto.scheme import PublicKey, progress
+from securefed.crypto.randomness import ByteSource, uniform_units
+from securefed.crypto.scheme import Mapper, PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 from securefed.errors import (
     BadCiphertext,
@@ -52,8 +52,8 @@ MOST_BITS = 8192
 BLOCK = 512
 """Ciphertexts between two ticks of a progress bar, and the unit of encoding long arrays."""
 HEAD = struct.Struct("<2H2I")
-WORTH_SHARING = 64
-"""Fewer residues than this do not justify building tables in other processes."""
+WORTH_SHARING, WORTH_TABLES_ELSEWHERE = 64, 2048
+"""Residues for each process from which drawing there saves time: with tables that it has, and without."""
 
 
 def roots_needed(bits: int) -> int:
@@ -271,14 +271,28 @@ class PaillierSecretKey(SecretKey):
     def encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
         return self.public.encrypt_array(self.draw, values, fixed)
 
-    def draw(self, count: int) -> list[mpz]:
-        """Draw uniform n-th residues mod n**2."""
-        mapper = self.public.mapper.local
-        if mapper.workers == 1 or count < WORTH_SHARING:
+    def draw(self, count: int, mapper: Mapper | None = None, *, keep: bool = True) -> list[mpz]:
+        """Draw uniform n-th residues mod n**2.
+
+        `keep`: other processes keep their tables for the next draw. Else only many draws are worth tables.
+        """
+        mapper = mapper or self.public.mapper.local
+        workers = min(mapper.workers, count // (WORTH_SHARING if keep else WORTH_TABLES_ELSEWHERE))
+        if workers < 2:
             return self._residues.draw(count)
-        size = -(-count // mapper.workers)
+        size = -(-count // workers)
         pieces = [(self._primes.parts, min(size, count - done)) for done in range(0, count, size)]
-        return [residue for piece in mapper.map(owner_draw, pieces) for residue in piece]
+        work = owner_draw if keep else owner_draw_once
+        return [residue for piece in mapper.map(work, pieces) for residue in piece]
+
+    def draw_again(self, source: ByteSource, count: int) -> list[mpz]:
+        """Draw residues that follow from a secret source."""
+        return self._residues.draw_from(source, count, self._residues.powers)
+
+    def proven(self, context: bytes) -> bytes:
+        """Return the public key with a proof for this context."""
+        proof = prove(self._primes.p.p, self._primes.q.p, context)
+        return PaillierPublicKey(self.public.n, proof, allow_small=True).to_bytes()
 
     def open(self, masked: PaillierMasked) -> PaillierOpened:
         """Return whole integers mod n. The key-holder does not know the layout of the values in them."""
@@ -362,6 +376,10 @@ def _owner(*parts: int) -> OwnerResidues:
 
 def owner_draw(item: tuple[tuple[mpz, int, mpz, int], int]) -> list[mpz]:
     return _owner(*item[0]).draw(item[1])
+
+
+def owner_draw_once(item: tuple[tuple[mpz, int, mpz, int], int]) -> list[mpz]:
+    return OwnerResidues(PrimePair.from_parts(*item[0])).draw(item[1])
 
 
 def owner_decrypt(item: tuple[mpz, mpz, list[mpz]]) -> list[mpz]:

@@ -29,6 +29,8 @@ ROUNDS = 40
 """GMP's count: a Baillie-PSW test, then Miller-Rabin rounds above 24."""
 MOST_COFACTOR_BITS = 24
 SMALL_PRIMES_BELOW = 1 << 16
+WORTH_TABLES = 256
+"""Residues of one key from which tables of powers take less time than they save."""
 
 
 def is_prime(value: int) -> bool:
@@ -174,26 +176,28 @@ def _prime_from(source: ByteSource, bits: int) -> FactoredPrime:
 
 
 class OwnerResidues:
-    """The residues of the owner of p and q. The first draw builds tables, which are not saved."""
+    """The residues of the owner of p and q. Many draws build tables, which are not saved."""
 
     def __init__(self, primes: PrimePair) -> None:
-        self._p, self._q = (
-            _FixedBase(prime) if prime.cofactor else _Power(prime.p) for prime in (primes.p, primes.q)
-        )
-        self._q_square = primes.q.p**2
-        self._p_square = primes.p.p**2
+        p, q = primes.p, primes.q
+        self.powers: Maps = (_Power(p.p), _Power(q.p))
+        self.tables: Maps = (_FixedBase(p), _FixedBase(q)) if p.cofactor and q.cofactor else self.powers
+        self._drawn = 0
+        self._q_square = q.p**2
+        self._p_square = p.p**2
         self._lift = gmpy2.invert(self._q_square, self._p_square)
 
     def draw(self, count: int) -> list[mpz]:
-        return self._draw_from(os.urandom, count)
+        self._drawn += count
+        return self.draw_from(os.urandom, count, self.tables if self._drawn >= WORTH_TABLES else self.powers)
 
-    def _draw_from(self, source: ByteSource, count: int) -> list[mpz]:
-        return self._residues([(self._p.choose(source), self._q.choose(source)) for _ in range(count)])
+    def draw_from(self, source: ByteSource, count: int, maps: Maps) -> list[mpz]:
+        return self._residues([(maps[0].choose(source), maps[1].choose(source)) for _ in range(count)], maps)
 
-    def _residues(self, choices: Sequence[tuple[mpz, mpz]]) -> list[mpz]:
+    def _residues(self, choices: Sequence[tuple[mpz, mpz]], maps: Maps) -> list[mpz]:
         """Return the residues of choices at p and at q. Every residue has exactly one pair."""
-        mod_p = self._p.residues([choice for choice, _ in choices])
-        mod_q = self._q.residues([choice for _, choice in choices])
+        mod_p = maps[0].residues([choice for choice, _ in choices])
+        mod_q = maps[1].residues([choice for _, choice in choices])
         return [
             q + self._q_square * ((p - q) * self._lift % self._p_square)
             for p, q in zip(mod_p, mod_q, strict=True)
@@ -260,6 +264,10 @@ class _FixedBase:
             ]
             self._factors.append(tuple(factor for factor, _ in pairs))
             self._shares.append(tuple(share for _, share in pairs))
+
+
+Maps = tuple[_Power | _FixedBase, _Power | _FixedBase]
+"""The maps from choices to residues mod p**2 and mod q**2."""
 
 
 def invert_all(units: Sequence[mpz], modulus: mpz) -> list[mpz]:

@@ -25,7 +25,15 @@ from securefed.crypto.blind.interface import (
     Product,
 )
 from securefed.crypto.blind.paillier import KEY_BITS, PAILLIER, PaillierCrossKey, Slots, paillier_scheme
-from securefed.crypto.paillier.keys import PaillierPublicKey, challenges, prove, roots_needed, verify
+from securefed.crypto.paillier import keys
+from securefed.crypto.paillier.keys import (
+    PaillierPublicKey,
+    PaillierSecretKey,
+    challenges,
+    prove,
+    roots_needed,
+    verify,
+)
 from securefed.crypto.paillier.primes import PrimePair
 from securefed.crypto.randomness import uniform_many_below
 from securefed.crypto.scheme import SERIAL, Mapper
@@ -154,7 +162,7 @@ def test_blocks_in_any_order_and_number_and_mapper(
     key: CrossKey, public: CrossPublic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BLOCK_BYTES", 512)
-    monkeypatch.setattr(module, "WORTH_SHARING", 2)
+    monkeypatch.setattr(keys, "WORTH_TABLES_ELSEWHERE", 2)
     rng = np.random.default_rng(3)
     product, u, v = Product(23, 2, 3, 30, 30), whole(rng, 30, 23, 2), whole(rng, 30, 23, 3)
     assert key.blocks(product) == public.blocks(product)
@@ -318,7 +326,7 @@ def test_the_default_key_has_3072_bits_and_small_ones_are_refused(key: CrossKey)
     with pytest.raises(BadKey, match="a modulus of 512 bits given"):
         PAILLIER.load_public(key.public(NONCE), NONCE)
     with pytest.raises(BadKey, match="2048 to 8192"):
-        PaillierCrossKey(PrimePair.generate(64))
+        PaillierCrossKey(PaillierSecretKey(PrimePair.generate(64)))
 
 
 def framed(n: int, roots: Iterable[int]) -> bytes:
@@ -406,7 +414,7 @@ def test_bad_ciphertexts_are_refused_and_nothing_is_counted(key: CrossKey, publi
     def with_second(number: int) -> bytes:
         return good[:size] + int(number).to_bytes(size, "big") + good[2 * size :]
 
-    p, n = int(key._secret.primes.p.p), int(side.n)
+    p, n = int(key._secret._primes.p.p), int(side.n)
     for number, message in (
         (0, "not between 0 and"),
         (n * n, "not between 0 and"),
@@ -483,7 +491,7 @@ def test_an_erased_key_does_nothing_more() -> None:
     key = PAILLIER_SMALL.generate()
     public = PAILLIER_SMALL.load_public(key.public(NONCE), NONCE)
     assert isinstance(key, PaillierCrossKey)
-    primes = {int(key._secret.primes.p.p), int(key._secret.primes.q.p)}
+    primes = {int(key._secret._primes.p.p), int(key._secret._primes.q.p)}
     assert not any(str(prime) in repr(key._secret) for prime in primes)
     product, ones = Product(1, 1, 1, 8, 8), np.ones((1, 1))
     reply, _ = evaluated(key, public, product, ones, ones).finish()
