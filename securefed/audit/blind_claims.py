@@ -6,11 +6,11 @@ Own-gradient runs make no such promise; the claims say so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Generator
 from functools import partial
 
 from securefed.audit.blind_schedule import SCHEDULES, Due, Schedule, When, numbers_in
-from securefed.audit.claims import Findings, claim, strong_parameters
+from securefed.audit.claims import NOT_BLIND, Examined, Outcome, Statement, strong_parameters
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
 from securefed.crypto.blind.interface import Lengths
@@ -25,11 +25,23 @@ OUTPUTS = ("score", "released")
 """The only messages that open anything."""
 
 
-def _schedule(recorded: Recorded) -> Schedule | None:
-    """The list of due messages; None for runs of another kind."""
-    if not recorded.blind:
-        return None
-    return SCHEDULES[str(recorded.settings["objective"])](recorded.settings, _lengths(recorded))
+def _blind_claim(name: str, text: str) -> Callable[[Callable[[Recorded, Schedule], Outcome]], Statement]:
+    """Make a function of a blind run and its list of messages the check of a claim."""
+
+    def decorated(check: Callable[[Recorded, Schedule], Outcome]) -> Statement:
+        def checked(recorded: Recorded) -> Outcome:
+            if not recorded.blind:
+                return NOT_BLIND
+            try:
+                kind = SCHEDULES[str(recorded.settings["objective"])]
+                schedule = kind(recorded.settings, _lengths(recorded))
+            except DataError as error:
+                return Examined(f"no list of messages: {error}", False)
+            return (yield from check(recorded, schedule))
+
+        return Statement(name, text, checked)
+
+    return decorated
 
 
 def _lengths(recorded: Recorded) -> Lengths | None:
@@ -37,22 +49,11 @@ def _lengths(recorded: Recorded) -> Lengths | None:
     scheme = str(recorded.settings["scheme"])
     if scheme != "paillier":
         return cross_lengths(scheme, 0)
-    for kind, parameters in recorded.parameters.values():
-        words = strong_parameters(kind).get(parameters, "").split()
-        if kind == "paillier" and len(words) > 1 and words[1].isdigit():
+    for _, part in recorded.keys.values():
+        words = strong_parameters(part.scheme).get(part.parameters, "").split()
+        if part.scheme == "paillier" and len(words) > 1 and words[1].isdigit():
             return cross_lengths(scheme, int(words[1]))
     return None
-
-
-def _skip(recorded: Recorded, findings: Findings) -> Schedule | None:
-    try:
-        schedule = _schedule(recorded)
-    except DataError as error:
-        findings.nothing(f"no list of messages: {error}")
-        return None
-    if schedule is None:
-        findings.looked_at = "does not apply: the parties agreed to reveal own gradients"
-    return schedule
 
 
 def _due(recorded: Recorded, schedule: Schedule) -> list[Due]:
@@ -87,104 +88,91 @@ def _scored_rows(recorded: Recorded, phase: str, round_: int) -> int:
     return max(counts.values(), default=0) // recorded.outputs
 
 
-def _place(message: Sent) -> Place:
-    entry = message.entry
-    return message.sender, message.receiver, entry.kind, When(entry.phase, entry.round, entry.step)
-
-
 def _compare(
-    recorded: Recorded, findings: Findings, due: Iterable[Due], kinds: set[str], sent: list[Sent]
-) -> None:
-    """Write down messages that are not due, too many, too few, or of another length."""
+    recorded: Recorded, schedule: Schedule, chosen: Callable[[str], bool]
+) -> Generator[str, None, list[Sent]]:
+    """Yield messages that are not due, too many, too few, or of another length, and return all messages.
+
+    `chosen`: which kinds are compared.
+    """
+    due = [each for each in _due(recorded, schedule) if chosen(each.kind)]
+    sent = [m for m in recorded.everything if m.kind is not None and chosen(m.entry.kind)]
     attempts = _attempts(recorded)
-    places = Counter(each[:4] for each in due if each.kind in kinds)
+    places = Counter(each[:4] for each in due)
     lengths: dict[Place, Counter[int | None]] = {}
     for each in due:
         lengths.setdefault(each[:4], Counter())[each.size] += 1
     seen: Counter[Place] = Counter()
     for message in sent:
-        place = _place(message)
+        entry = message.entry
+        when = When(entry.phase, entry.round, entry.step)
+        place = message.sender, message.receiver, entry.kind, when
         seen[place] += 1
         allowed = lengths.get(place, Counter())
         if seen[place] > places[place] * attempts:
-            findings.against(f"{message} is not due" + (", it came before" if places[place] else ""))
+            yield f"{message} is not due" + (", it came before" if places[place] else "")
         elif attempts == 1 and None not in allowed:
-            if not allowed[message.entry.bytes]:
+            if not allowed[entry.bytes]:
                 listed = ", ".join(f"{size:,}" for size in sorted({size for size in allowed if size}))
-                findings.against(f"{message} has {message.entry.bytes:,} bytes, {listed} are due")
+                yield f"{message} has {entry.bytes:,} bytes, {listed} are due"
             else:
-                allowed[message.entry.bytes] -= 1
+                allowed[entry.bytes] -= 1
     if recorded.result is not None and attempts == 1:
-        for place, count in (places - seen).items():
-            sender, receiver, kind, when = place
+        for (sender, receiver, kind, when), count in (places - seen).items():
             words = f"{kind} {sender} to {receiver} (round {when.round}, {when.phase})"
-            findings.against(f"{words} was due, and {count} did not come")
+            yield f"{words} was due, and {count} did not come"
+    return sent
 
 
-@claim("due", "Every message of a blind run has the number, place and length that the agreement asks for.")
-def _all_due(recorded: Recorded, findings: Findings) -> None:
-    schedule = _skip(recorded, findings)
-    if schedule is None:
-        return
-    due = [each for each in _due(recorded, schedule) if each.kind not in (*KEYS, *OUTPUTS)]
-    sent = [m for m in recorded.everything if m.kind is not None and m.entry.kind not in (*KEYS, *OUTPUTS)]
-    _compare(recorded, findings, due, {each.kind for each in due}, sent)
+@_blind_claim(
+    "due", "Every message of a blind run has the number, place and length that the agreement asks for."
+)
+def _all_due(recorded: Recorded, schedule: Schedule) -> Outcome:
+    sent = yield from _compare(recorded, schedule, lambda kind: kind not in (*KEYS, *OUTPUTS))
     differences = sum(message.entry.kind == "difference" for message in sent)
-    findings.looked_at = (
-        f"{len(sent)} messages, {differences} of them differences, each in its place and length"
-    )
+    return Examined(f"{len(sent)} messages, {differences} of them differences, each in its place and length")
 
 
-@claim(
+@_blind_claim(
     "keys",
     "In a blind run only parties that encrypt had a key. With two parties only the label party had one.",
 )
-def _keys(recorded: Recorded, findings: Findings) -> None:
-    schedule = _skip(recorded, findings)
-    if schedule is None:
-        return
-    due = [each for each in _due(recorded, schedule) if each.kind in KEYS]
-    sent = [message for message in recorded.everything if message.entry.kind in KEYS]
+def _keys(recorded: Recorded, schedule: Schedule) -> Outcome:
     owners: set[str] = set()
-    for message in sent:
+    for message in recorded.of(*KEYS):
         owner = message.sender if message.entry.kind == "cross-key" else message.receiver
         owners.add(owner)
         if owner not in schedule.encryptors(message.entry.phase):
-            findings.against(
-                f"{message}: {owner} has a key, and it encrypts nothing in {message.entry.phase}"
-            )
-    _compare(recorded, findings, due, set(KEYS), sent)
-    for message in recorded.everything:
-        if message.entry.kind == "reply" and message.receiver not in schedule.encryptors(message.entry.phase):
-            findings.against(f"{message} goes to somebody who has no key")
+            yield f"{message}: {owner} has a key, and it encrypts nothing in {message.entry.phase}"
+    yield from _compare(recorded, schedule, KEYS.__contains__)
+    for message in recorded.of("reply"):
+        if message.receiver not in schedule.encryptors(message.entry.phase):
+            yield f"{message} goes to somebody who has no key"
     listed = ", ".join(sorted(owners)) or "nobody"
-    keys = sum(message.entry.kind == "cross-key" for message in sent)
-    findings.looked_at = f"{keys} public keys, of {listed}; nobody else can decrypt anything"
+    keys = len(recorded.of("cross-key"))
+    return Examined(f"{keys} public keys, of {listed}; nobody else can decrypt anything")
 
 
-@claim("outputs", "Every output of a blind run belongs to an agreed evaluation, prediction or release.")
-def _outputs(recorded: Recorded, findings: Findings) -> None:
-    schedule = _skip(recorded, findings)
-    if schedule is None:
-        return
-    due = [each for each in _due(recorded, schedule) if each.kind in OUTPUTS]
-    sent = [message for message in recorded.everything if message.entry.kind in OUTPUTS]
-    _compare(recorded, findings, due, set(OUTPUTS), sent)
-    scores = sum(numbers_in(m.entry.bytes) for m in sent if m.entry.kind == "score")
-    released = [m for m in sent if m.entry.kind == "released"]
+@_blind_claim(
+    "outputs", "Every output of a blind run belongs to an agreed evaluation, prediction or release."
+)
+def _outputs(recorded: Recorded, schedule: Schedule) -> Outcome:
+    sent = yield from _compare(recorded, schedule, OUTPUTS.__contains__)
+    scores, released = recorded.of("score"), recorded.of("released")
     if released and not recorded.settings.get("release"):
-        findings.against(f"{released[0]}: nobody agreed to a release")
+        yield f"{released[0]}: nobody agreed to a release"
     for message in released:
         bits = release_bits(recorded.equations(message.receiver), recorded.outputs)
         limited = message.receiver != recorded.label_party and not recorded.settings.get("trusted")
         if limited and bits > RELEASE_LIMIT:
-            findings.against(f"{message} shows {bits} bits, at most {RELEASE_LIMIT} were allowed")
+            yield f"{message} shows {bits} bits, at most {RELEASE_LIMIT} were allowed"
     phases = sorted({m.entry.phase for m in sent if m.entry.phase in SCORING})
-    total = sum(numbers_in(m.entry.bytes) for m in released)
+    opened, total = (sum(numbers_in(m.entry.bytes) for m in listed) for listed in (scores, released))
     where = f" in {' and '.join(phases)}" if phases else ""
-    findings.looked_at = f"{scores} scores{where}, {total} parameters released"
+    text = f"{opened} scores{where}, {total} parameters released"
     if not sent and recorded.missing:
-        findings.nothing(f"{findings.looked_at}; what {', '.join(recorded.missing)} had of it is not here")
+        return Examined(f"{text}; what {', '.join(recorded.missing)} had of it is not here", False)
+    return Examined(text)
 
 
 BLIND = (_keys, _all_due, _outputs)

@@ -1,7 +1,9 @@
 """Claims: plain sentences about a run, each with a check of its transcripts that looks for violations.
 
-A claim is a function under `@claim`. Here are those about contents (nothing in the clear, everything fresh
-and under the right keys) and about form (only named messages, all checked, one agreement).
+A claim is a function under `@claim`. It yields violations and returns what it examined. Here are claims about
+contents (nothing in the clear, everything fresh and under the right keys), about openings (only masked
+values, each mask once, only sums and scores, below the line) and about form (only named messages, all
+checked, one agreement).
 
 The table of message kinds (securefed.protocols.messages) says what each kind may contain, and who may send it
 to which party and when. It covers a new kind at once. A kind that is not in the table fails the claim
@@ -15,10 +17,12 @@ about itself consistently.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any, NamedTuple
 
+from securefed.audit.blind_schedule import numbers_in
 from securefed.audit.recorded import Recorded, Sent, receipts
 from securefed.crypto import KEY_KINDS, key_kind, protects
 from securefed.errors import plain_text
@@ -53,35 +57,24 @@ class Claim:
         return asdict(self)
 
 
-@dataclass
-class Findings:
-    """The result of a check."""
+class Examined(NamedTuple):
+    """What a check looked at."""
 
-    violations: list[str] = field(default_factory=list)
-    looked_at: str = ""
-    checked: bool = True
-
-    def against(self, violation: str) -> None:
-        self.violations.append(violation)
-
-    def nothing(self, why: str) -> None:
-        """Record that there is nothing to check the claim by."""
-        self.checked, self.looked_at = False, why
-
-    def counted(self, count: int, what: str, absent: Sequence[str]) -> None:
-        """Record how much was examined: nothing, if all of it is in `absent` transcripts."""
-        rest = f"; what {', '.join(absent)} had of it is not here" if absent else ""
-        self.checked, self.looked_at = bool(count) or not absent, f"{count} {what}{rest}"
-
-    @property
-    def evidence(self) -> str:
-        if not self.violations:
-            return self.looked_at
-        more = len(self.violations) - SHOWN
-        return "; ".join(self.violations[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    text: str
+    anything: bool = True
+    """False: there was nothing to check the claim by."""
 
 
-Check = Callable[[Recorded, Findings], None]
+def counted(count: int, what: str, absent: Sequence[str]) -> Examined:
+    """Return how much was examined: nothing, if all of it is in `absent` transcripts."""
+    rest = f"; what {', '.join(absent)} had of it is not here" if absent else ""
+    return Examined(f"{count} {what}{rest}", bool(count) or not absent)
+
+
+NOT_BLIND = Examined("does not apply: the parties agreed to reveal own gradients")
+Outcome = Generator[str, None, Examined]
+"""Violations, and in the end what was examined."""
+Check = Callable[[Recorded], Outcome]
 
 
 @dataclass(frozen=True)
@@ -93,13 +86,21 @@ class Statement:
     check: Check
 
     def about(self, recorded: Recorded) -> Claim:
-        findings = Findings()
+        violations, examined = list[str](), Examined("")
+        check = self.check(recorded)
         try:
-            self.check(recorded, findings)
+            while True:
+                violations.append(next(check))
+        except StopIteration as end:
+            examined = end.value
         except Exception as error:  # noqa: BLE001  # what a check cannot read speaks against the claim
-            findings.against(f"the transcripts cannot be read for this claim ({plain_text(error, 80)})")
-        checked = findings.checked or bool(findings.violations)
-        return Claim(self.name, self.text, not findings.violations, findings.evidence, checked)
+            why = plain_text(error, 80)
+            violations.append(f"the transcripts cannot be read for this claim ({why})")
+        if not violations:
+            return Claim(self.name, self.text, True, examined.text, examined.anything)
+        more = len(violations) - SHOWN
+        evidence = "; ".join(violations[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        return Claim(self.name, self.text, False, evidence)
 
 
 def claim(name: str, text: str) -> Callable[[Check], Statement]:
@@ -110,9 +111,24 @@ def claim(name: str, text: str) -> Callable[[Check], Statement]:
 Place = tuple[str, str, int, int, str]
 
 
-def places(entries: Iterable[Entry], kind: str | None = None) -> Counter[Place]:
-    """Count entries by kind, peer, round, step and phase. `kind` replaces their own."""
-    return Counter((kind or e.kind, e.peer, e.round, e.step, e.phase) for e in entries)
+def _place(entry: Entry, kind: str | None = None) -> Place:
+    """Kind, peer, round, step and phase of an entry. `kind` replaces its own."""
+    return kind or entry.kind, entry.peer, entry.round, entry.step, entry.phase
+
+
+def _unmatched(
+    entries: Iterable[Entry], others: Iterable[Entry], kinds: Mapping[str, str]
+) -> Iterable[Entry]:
+    """Yield the entries that have no partner of their own at the same place among the others.
+
+    `kinds`: the partner's kind, where it is another.
+    """
+    partners = Counter(map(_place, others))
+    for entry in entries:
+        place = _place(entry, kinds.get(entry.kind))
+        if not partners[place]:
+            yield entry
+        partners[place] -= 1
 
 
 # Claims about contents
@@ -122,7 +138,7 @@ def places(entries: Iterable[Entry], kind: str | None = None) -> Counter[Place]:
     "clear",
     "No features, labels, parameters, H, residuals or per-sample gradients were sent in the clear.",
 )
-def _clear(recorded: Recorded, findings: Findings) -> None:
+def _clear(recorded: Recorded) -> Outcome:
     seen = 0
     for message in (*recorded.messages("sent"), *recorded.messages("received")):
         if message.kind is None:
@@ -135,14 +151,12 @@ def _clear(recorded: Recorded, findings: Findings) -> None:
             framed = bare[0].frame != "bytes"
             none = framed and not protects(bare[0].scheme)
             why = "no encryption" if none else "not what a ciphertext or a share looks like"
-            findings.against(f"{message} is in the clear ({why})")
+            yield f"{message} is in the clear ({why})"
         elif due == ("bytes",) and len(contents) == 1 and contents[0].startswith("bytes:"):
             continue  # its length is another claim's matter
         elif due is not None and contents != due:
-            findings.against(
-                f"{message} holds {', '.join(contents) or 'nothing'} where {', '.join(due)} is due"
-            )
-    findings.looked_at = f"{seen} messages sent or received: ciphertexts, shares, masked or public data only"
+            yield f"{message} holds {', '.join(contents) or 'nothing'} where {', '.join(due)} is due"
+    return Examined(f"{seen} messages sent or received: ciphertexts, shares, masked or public data only")
 
 
 def _name(part: Part) -> str:
@@ -150,51 +164,38 @@ def _name(part: Part) -> str:
 
 
 @claim("encrypted", "The run was encrypted, with keys of full strength that were exchanged at its start.")
-def _encrypted(recorded: Recorded, findings: Findings) -> None:
+def _encrypted(recorded: Recorded) -> Outcome:
     scheme = str(recorded.settings["scheme"])
     due = key_kind(scheme, str(recorded.settings.get("reveal", "own-gradient")))
     if not protects(scheme):
-        findings.against(f"the scheme is {scheme!r}, which protects nothing")
+        yield f"the scheme is {scheme!r}, which protects nothing"
     if recorded.blind:
-        _run_keys(recorded, findings)
-        return
+        return (yield from _run_keys(recorded))
     strengths = set()
-    for key, (actual, parameters) in recorded.parameters.items():
-        strength = strong_parameters(actual).get(parameters)
-        strengths.add(strength or actual)
-        if actual != due:
-            findings.against(f"key {key[:8]} of {recorded.owners[key]} is {actual}, {due} was agreed")
-        elif strength is None and protects(actual):
-            findings.against(f"key {key[:8]} of {recorded.owners[key]} is weaker than what is documented")
+    for key, (owner, part) in recorded.keys.items():
+        strength = strong_parameters(part.scheme).get(part.parameters)
+        strengths.add(strength or part.scheme)
+        if part.scheme != due:
+            yield f"key {key[:8]} of {owner} is {part.scheme}, {due} was agreed"
+        elif strength is None and protects(part.scheme):
+            yield f"key {key[:8]} of {owner} is weaker than what is documented"
     used = {part.key for message in recorded.everything for part in message.parts if part.key}
-    for key in sorted(used - recorded.owners.keys()):
-        findings.against(f"key {key[:8]} was used, and nobody had sent it around")
-    proof = KEY_KINDS[due].proof if due in KEY_KINDS else ""
-    proven = bool(proof) and _proven(recorded, findings, proof)
+    for key in sorted(used - recorded.keys.keys()):
+        yield f"key {key[:8]} was used, and nobody had sent it around"
+    proof, proven = KEY_KINDS[due].proof if due in KEY_KINDS else "", False
+    for party, transcript in recorded.transcripts.items() if proof else ():
+        for entry in (entry for entry in transcript.of("checked") if entry.kind == "public-key"):
+            proven = True
+            if proof not in entry.detail.get("checks", ()):  # that its maker cannot read through masks
+                yield f"{party} took {entry.peer}'s key without a proof that {proof}"
     with_proofs = ", each checked by its proof where it arrived" if proven else ""
-    findings.looked_at = f"{len(recorded.owners)} keys: {', '.join(sorted(strengths))}{with_proofs}"
+    return Examined(f"{len(recorded.keys)} keys: {', '.join(sorted(strengths))}{with_proofs}")
 
 
-def _proven(recorded: Recorded, findings: Findings, proof: str) -> bool:
-    """Return whether keys arrived, all with the proof that their makers cannot read through masks."""
-    arrivals = 0
-    for party, transcript in recorded.transcripts.items():
-        for entry in transcript.of("checked"):
-            if entry.kind != "public-key":
-                continue
-            arrivals += 1
-            if proof not in entry.detail.get("checks", ()):
-                findings.against(f"{party} took {entry.peer}'s key without a proof that {proof}")
-    return arrivals > 0
-
-
-def _run_keys(recorded: Recorded, findings: Findings) -> None:
+def _run_keys(recorded: Recorded) -> Outcome:
     """Check the keys that a blind run makes. The ring has one size; Paillier's moduli show theirs."""
-    strengths, keys = set(), 0
-    for message in recorded.everything:
-        if message.entry.kind != "cross-key":
-            continue
-        keys += 1
+    strengths, keys = set(), recorded.of("cross-key")
+    for message in keys:
         for part in message.parts:
             if part.frame == "bytes":
                 strengths.add("rlwe of degree 4096")
@@ -202,10 +203,10 @@ def _run_keys(recorded: Recorded, findings: Findings) -> None:
             strength = strong_parameters(part.scheme).get(part.parameters)
             strengths.add(strength or part.scheme)
             if strength is None:
-                findings.against(f"{message}: the key is weaker than what is documented")
-    findings.looked_at = f"{keys} public keys of this run: {', '.join(sorted(strengths)) or 'none sent'}"
+                yield f"{message}: the key is weaker than what is documented"
     if not keys:
-        findings.counted(keys, "public keys of this run", recorded.missing)
+        return counted(0, "public keys of this run", recorded.missing)
+    return Examined(f"{len(keys)} public keys of this run: {', '.join(sorted(strengths)) or 'none sent'}")
 
 
 def strong_parameters(kind: str) -> dict[str, str]:
@@ -215,114 +216,293 @@ def strong_parameters(kind: str) -> dict[str, str]:
 
 
 @claim("foreign-key", "Every ciphertext that a party received is under a key whose secret half it lacks.")
-def _foreign_key(recorded: Recorded, findings: Findings) -> None:
-    seen = 0
+def _foreign_key(recorded: Recorded) -> Outcome:
+    operands, seen = recorded.of("operand"), 0
     for message in recorded.everything:
-        for part in message.parts:
-            if part.frame != "encrypted":
-                continue
+        for part in (part for part in message.parts if part.frame == "encrypted"):
             seen += 1
             if not protects(part.scheme):
-                findings.against(f"{message} is under no key")
-            elif recorded.owners.get(part.key) == message.receiver:
-                findings.against(f"{message} is under {message.receiver}'s own key")
-    keys = {(m.sender, m.receiver) for m in recorded.everything if m.entry.kind == "cross-key"}
-    for message in recorded.everything:
-        if message.entry.kind != "operand":
-            continue
-        seen += 1
+                yield f"{message} is under no key"
+            elif recorded.owner(part.key) == message.receiver:
+                yield f"{message} is under {message.receiver}'s own key"
+    keys = {(message.sender, message.receiver) for message in recorded.of("cross-key")}
+    for message in operands:
         if message.entry.phase != "prediction" and (message.sender, message.receiver) not in keys:
-            findings.against(f"{message} is under no key that {message.sender} had sent there")
+            yield f"{message} is under no key that {message.sender} had sent there"
     what = "ciphertext blocks, each under a key of somebody else than its receiver"
-    findings.counted(seen, what, recorded.missing)
+    return counted(seen + len(operands), what, recorded.missing)
 
 
 @claim("fresh", "Every ciphertext that left a party was fresh or re-randomised.")
-def _fresh(recorded: Recorded, findings: Findings) -> None:
+def _fresh(recorded: Recorded) -> Outcome:
     seen = 0
     arrived: Counter[tuple[str, str]] = Counter()
-
-    def arrive(message: Sent) -> None:
-        arrived[message.receiver, message.entry.digest] += 1
-        if arrived[message.receiver, message.entry.digest] > 1:
-            findings.against(f"{message} is a ciphertext that {message.receiver} had already")
-
     for message in recorded.messages("sent"):
         operand = message.entry.kind == "operand"
         if not operand and not any(part.frame in ("encrypted", "masked") for part in message.parts):
             continue
         seen += 1
-        if operand:
-            # A question that is asked again has the same bytes.
-            if message.entry.phase not in SCORING or message.entry.step <= SEAL_STEP:
-                arrive(message)
-            continue
-        origin = message.facts.get("origin", "not noted")
+        origin = "fresh" if operand else message.facts.get("origin", "not noted")
         if origin not in ("fresh", "re-randomised"):
-            findings.against(f"{message} left under randomness that was {origin}")
-        arrive(message)
-    what = "ciphertext messages, fresh or re-randomised"
-    findings.counted(seen, what, recorded.missing)
+            yield f"{message} left under randomness that was {origin}"
+        if operand and message.entry.phase in SCORING and message.entry.step > SEAL_STEP:
+            continue  # a question that is asked again has the same bytes
+        arrived[message.receiver, message.entry.digest] += 1
+        if arrived[message.receiver, message.entry.digest] > 1:
+            yield f"{message} is a ciphertext that {message.receiver} had already"
+    return counted(seen, "ciphertext messages, fresh or re-randomised", recorded.missing)
 
 
 CONTENT = (_clear, _encrypted, _foreign_key, _fresh)
+
+
+# Claims about openings
+
+REQUESTS = {"opening": "opening-request", "score-opening": "score-request"}
+"""The request that each opening answers."""
+
+
+@claim("masked", "The key-holders opened only masked values.")
+def _masked(recorded: Recorded) -> Outcome:
+    seen = 0
+    for message in recorded.messages("sent"):
+        for part in (part for part in message.parts if part.frame == "masked"):
+            seen += 1
+            mask = message.facts.get("mask", {})
+            pieces, blank = len(mask.get("pieces", ())), int(mask.get("blank", 0))
+            each = part.scheme in KEY_KINDS and KEY_KINDS[part.scheme].mask_each
+            due = int(message.facts.get("ciphertexts", 1)) if each else 1
+            if blank or pieces < due:
+                yield f"{message} is under {pieces} masks, {max(due, pieces + blank)} are due"
+            elif message.facts.get("narrow"):
+                yield f"{message} is under {message.facts['narrow']} masks that are too small to hide it"
+    for party, transcript in recorded.transcripts.items():
+        for entry in _unmatched(transcript.of("opened"), transcript.of("received"), REQUESTS):
+            yield f"{party} opened {entry.kind} (round {entry.round}) without a masked request"
+    return counted(seen, "masked blocks, each under masks of its own in every part", recorded.missing)
+
+
+UNIFORM = ("reply", "part", "difference", "score-share")
+"""Messages of blind runs under masks, or of random numbers, that are used once."""
+
+
+@claim("mask-once", "No mask was used twice, and each was destroyed after its use.")
+def _mask_once(recorded: Recorded) -> Outcome:
+    bytes_before: Counter[tuple[str, str]] = Counter()
+    for message in (m for m in recorded.messages("sent") if m.entry.kind in UNIFORM):
+        bytes_before[message.sender, message.entry.digest] += 1
+        if bytes_before[message.sender, message.entry.digest] > 1:
+            yield f"{message} has the bytes of an earlier message: its mask was used twice"
+    masks = bytes_before.total()
+    for party, transcript in recorded.transcripts.items():
+        used: Counter[str] = Counter()
+        for entry in transcript.of("sent"):
+            used.update(entry.detail.get("facts", {}).get("mask", {}).get("pieces", ()))
+        masks += used.total()
+        for count in (count for count in used.values() if count > 1):
+            yield f"{party} used one mask {count} times"
+        for entry in transcript.of("spent"):
+            pieces = entry.detail.get("mask", {}).get("pieces", ())
+            place = f"{entry.kind} (round {entry.round}, step {entry.step})"
+            if not entry.detail.get("destroyed"):
+                yield f"{party} kept a mask after {place}"
+            if any(not used[piece] for piece in pieces):
+                yield f"{party} removed a mask at {place} that it had used up, or never sent"
+            used.subtract(pieces)
+        kept = sum(count > 0 for count in used.values())
+        if kept:
+            yield f"{party} sent {kept} masks whose end it did not write down"
+    return counted(masks, "masks, all different, none kept", recorded.missing)
+
+
+@claim(
+    "sums",
+    "Every opened gradient is a sum over the batch, of its owner's size, and was asked for by its owner.",
+)
+def _sums(recorded: Recorded) -> Outcome:
+    requests, opened = recorded.of("opening-request"), 0
+    for message in requests:
+        if message.facts.get("single"):
+            yield f"{message} asks for values of single rows"
+        due = recorded.equations(message.sender) * recorded.outputs
+        for numbers in (prod(part.shape) for part in message.parts):
+            if numbers != due:
+                yield f"{message} asks for {numbers} numbers, {message.sender} has {due} parameters"
+    for party, transcript in recorded.transcripts.items():
+        openings = [entry for entry in transcript.of("sent") if entry.kind == "opening"]
+        opened += len(openings)
+        for entry in _unmatched(openings, transcript.of("received"), REQUESTS):
+            yield f"{party} opened for {entry.peer} what it had not asked for ({entry.phase})"
+    what = "gradients opened, each to its owner and of its owner's size"
+    return counted(max(len(requests), opened), what, recorded.unseen_openings)
+
+
+@claim("ledger", "In every exchange fewer equations were opened than there are unknowns.")
+def _ledger(recorded: Recorded) -> Outcome:
+    entries = [entry for entry in recorded.ledger() if not entry.advisory]
+    for entry in entries:
+        if entry.ratio >= 1.0:
+            numbers = f"{entry.equations} equations for {entry.unknowns} unknowns ({entry.block})"
+            yield f"{entry.party} holds {numbers}: determined"
+    worst = max((entry.ratio for entry in entries), default=0.0)
+    text = f"at most {worst:.2f} equations an unknown" if entries else "nothing opened in training"
+    if recorded.unseen_openings:
+        text += f"; what was opened to {', '.join(recorded.unseen_openings)} is not here"
+    return Examined(text, bool(entries) or not recorded.unseen_openings)
+
+
+@claim("nothing", "A blind run opened only scores, and parameters if all parties had agreed.")
+def _nothing(recorded: Recorded) -> Outcome:
+    if not recorded.blind:
+        return NOT_BLIND
+    for message in recorded.everything:
+        if message.entry.kind in (*REQUESTS, *REQUESTS.values()):
+            yield f"{message}: something was decrypted for somebody"
+        elif message.entry.kind == "released" and not recorded.settings.get("release"):
+            yield f"{message}: parameters were opened that nobody agreed to release"
+    return counted(len(recorded.everything), "messages, no opening but of scores", recorded.missing)
+
+
+@claim("scores", "Prediction and evaluation revealed scores only, and to the label party only.")
+def _scores(recorded: Recorded) -> Outcome:
+    numbers, label = 0, recorded.label_party
+    for message in recorded.everything:
+        kind = message.kind
+        if message.entry.phase in SCORING and kind is not None and not kind.scoring:
+            yield f"{message} has no place in {message.entry.phase}"
+        if not message.opens_scores:
+            continue
+        if message.receiver != label:
+            yield f"{message}: scores are for {label}"
+        for part in (part for part in message.parts if part.frame in ("opened", "masked")):
+            numbers += prod(part.shape)
+            if prod(part.shape[1:]) > recorded.outputs:
+                yield f"{message} holds more than one number a row and output"
+        if message.entry.kind == "score":
+            numbers += numbers_in(message.entry.bytes)
+    for party, transcript in recorded.transcripts.items():
+        for entry in transcript.of("opened"):
+            if entry.kind == "score-opening" and entry.peer != label:
+                yield f"{party} opened scores for {entry.peer}"
+    if not numbers:
+        return _no_scores(recorded, "scores were opened, and neither end of that is here")
+    each = "one a row" if recorded.outputs == 1 else f"{recorded.outputs} a row"
+    return Examined(f"{numbers} scores, {each}, to {label}")
+
+
+SCORED = ("score-part", "scores", "score-share", "score")
+"""Messages about a scored party's rows, in evaluation and prediction."""
+
+
+def _scored(recorded: Recorded) -> list[Sent]:
+    """Return the parts of scores that parties other than the label party recorded as sent.
+
+    A helper has no rows. What it adds up is blurred by others.
+    """
+    return [
+        message
+        for message in recorded.messages("sent")
+        if message.entry.phase in SCORING
+        and message.entry.kind in SCORED
+        and (message.entry.kind, message.sender) != ("score", recorded.key_holder)
+    ]
+
+
+def _no_scores(recorded: Recorded, otherwise: str = "nobody who was scored is here") -> Examined:
+    """Return that there were no scores, or that the scored parties' transcripts are missing."""
+    if any(message.entry.phase in SCORING for message in recorded.everything):
+        return Examined(otherwise, False)
+    return Examined("no scores in this run")
+
+
+@claim("blurred", "The scored parties blurred every score below the agreed precision.")
+def _blurred(recorded: Recorded) -> Outcome:
+    agreed, bits, parts = recorded.settings["score_precision"], list[int](), _scored(recorded)
+    for message in parts:
+        blur = message.facts.get("blur")
+        if blur is None:
+            yield f"{message} is exact: nobody blurred it"
+        elif blur["precision_bits"] > agreed or blur["noise_bits"] < 1:
+            yield f"{message} is blurred to 2**-{blur['precision_bits']}, 2**-{agreed} was agreed"
+        else:
+            bits.append(blur["noise_bits"])
+    if not parts:
+        return _no_scores(recorded)
+    least = min(bits, default=0)
+    return Examined(f"{len(parts)} parts of scores, noise over 2**-{agreed} in {least} bits or more")
+
+
+@claim("score-ledger", "The scored parties counted all scores, in ledgers that refuse past their limit.")
+def _score_ledger(recorded: Recorded) -> Outcome:
+    """Check the mode of each ledger. Counts stay with the party: they tell about its columns."""
+    parts = _scored(recorded)
+    for message in parts:
+        mode = message.facts.get("ledger", "off")
+        if mode == "off":
+            yield f"{message.sender} kept no score ledger ({message.entry.phase})"
+        elif mode != "refuse":
+            yield f"{message.sender}'s score ledger only warns ({message.entry.phase})"
+    if not parts:
+        return _no_scores(recorded)
+    counts = Counter(message.sender for message in parts)
+    return Examined("; ".join(f"{party}: {count} scorings, counted" for party, count in counts.items()))
+
+
+OPENINGS = (_masked, _mask_once, _sums, _ledger, _nothing, _scores, _blurred, _score_ledger)
 
 
 # Claims about form
 
 
 @claim("named", "Every message is of a kind, sender and receiver that the protocol names.")
-def _named(recorded: Recorded, findings: Findings) -> None:
+def _named(recorded: Recorded) -> Outcome:
     for message in recorded.everything:
         kind, phase = message.kind, message.entry.phase
         if kind is None:
-            findings.against(f"{message} is of no kind that the protocol names")
+            yield f"{message} is of no kind that the protocol names"
             continue
         if kind.phases and phase not in kind.phases and phase not in SCORING:
-            findings.against(f"{message} has no place in {phase}")
+            yield f"{message} has no place in {phase}"
         if not recorded.has_role(message.sender, kind.sender, message):
-            findings.against(f"{message} comes from somebody who is not its {kind.sender}")
+            yield f"{message} comes from somebody who is not its {kind.sender}"
         # Who gets scores is a claim of its own.
-        scores = kind.scoring and kind.protection in ("opened", "result")
-        if not scores and not recorded.has_role(message.receiver, kind.receiver, message):
-            findings.against(f"{message} goes to somebody who is not its {kind.receiver}")
+        if not message.opens_scores and not recorded.has_role(message.receiver, kind.receiver, message):
+            yield f"{message} goes to somebody who is not its {kind.receiver}"
     kinds = sorted({message.entry.kind for message in recorded.everything})
-    findings.looked_at = f"{len(recorded.everything)} messages of {len(kinds)} kinds: {', '.join(kinds)}"
+    return Examined(f"{len(recorded.everything)} messages of {len(kinds)} kinds: {', '.join(kinds)}")
 
 
 @claim("checked", "Everything that arrived was checked before it was used.")
-def _checked(recorded: Recorded, findings: Findings) -> None:
+def _checked(recorded: Recorded) -> Outcome:
     seen = 0
     for party, transcript in recorded.transcripts.items():
-        checks = places(transcript.of("checked"))
-        for entry in transcript.of("received"):
-            if entry.kind == "cross-key" or all(part.frame == "bytes" for part in entry.parts):
-                continue  # the program takes exactly the bytes that are due or stops
-            seen += 1
-            place = (entry.kind, entry.peer, entry.round, entry.step, entry.phase)
-            if not checks[place]:
-                findings.against(f"{party} used {entry.kind} of {entry.peer} (round {entry.round}) unchecked")
-            checks[place] -= 1
-    findings.looked_at = f"{seen} arrivals: frame, checksum, scheme, parameter set, key, shape, every number"
+        # Of bytes without frames the program takes exactly those that are due or stops.
+        arrivals = [
+            entry
+            for entry in transcript.of("received")
+            if entry.kind != "cross-key" and not all(part.frame == "bytes" for part in entry.parts)
+        ]
+        seen += len(arrivals)
+        for entry in _unmatched(arrivals, transcript.of("checked"), {}):
+            yield f"{party} used {entry.kind} of {entry.peer} (round {entry.round}) unchecked"
+    return Examined(f"{seen} arrivals: frame, checksum, scheme, parameter set, key, shape, every number")
 
 
 @claim("agreed", "All parties ran by the same agreement.")
-def _agreed(recorded: Recorded, findings: Findings) -> None:
+def _agreed(recorded: Recorded) -> Outcome:
     first = next(iter(recorded.transcripts))
     expected = recorded.agreed(first)
     for name in recorded.transcripts:
         for attempt, agreed in enumerate(recorded.agreements(name)):
             later = f" when it went on ({attempt})" if attempt else ""
             if recorded.agreement_digest(agreed) != agreed.get("digest"):
-                findings.against(f"{name}'s settings{later} are not those that its agreement was hashed from")
+                yield f"{name}'s settings{later} are not those that its agreement was hashed from"
             elif agreed != expected:
-                findings.against(
-                    f"{name} ran{later} by other settings than {first}: {_difference(agreed, expected)}"
-                )
-    listed = ", ".join(recorded.transcripts)
-    findings.looked_at = f"agreement {str(expected.get('digest'))[:16]} at {listed}"
+                yield f"{name} ran{later} by other settings than {first}: {_difference(agreed, expected)}"
+    text = f"agreement {str(expected.get('digest'))[:16]} at {', '.join(recorded.transcripts)}"
     if len(recorded.transcripts) == 1:
-        findings.nothing(f"{findings.looked_at} alone: the others' transcripts are not here")
+        return Examined(f"{text} alone: the others' transcripts are not here", False)
+    return Examined(text)
 
 
 def _difference(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
@@ -334,50 +514,45 @@ def _difference(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
 
 
 @claim("receipts", "Both ends of every link recorded the same messages.")
-def _receipts(recorded: Recorded, findings: Findings) -> None:
+def _receipts(recorded: Recorded) -> Outcome:
     listed = receipts(recorded)
     for receipt in listed:
         problems = [problem for problem in receipt.problems if "agreements" not in problem]
         if problems:
-            findings.against(f"{receipt.first.party} and {receipt.first.peer}: {'; '.join(problems)}")
+            yield f"{receipt.first.party} and {receipt.first.peer}: {'; '.join(problems)}"
     done = sum(receipt.compared for receipt in listed)
-    rest = len(listed) - done
-    findings.looked_at = f"{done} links compared" + (
-        f"; {rest} not, one transcript is missing" if rest else ""
-    )
-    if not done:
-        findings.nothing(findings.looked_at)
+    rest = f"; {len(listed) - done} not, one transcript is missing" if done < len(listed) else ""
+    return Examined(f"{done} links compared{rest}", done > 0)
 
 
 @claim("whole", "No transcript was altered after it was written.")
-def _whole(recorded: Recorded, findings: Findings) -> None:
+def _whole(recorded: Recorded) -> Outcome:
     for name, transcript in recorded.transcripts.items():
         fault = transcript.fault()
         if fault:
-            findings.against(f"{name}: {fault}")
+            yield f"{name}: {fault}"
     listed = list(recorded.transcripts.values())
     resumed = [entry for transcript in listed for entry in transcript.of("resumed")]
     taken_back = sum(int(entry.detail.get("dropped", 0)) for entry in resumed)
     again = f"; {len(resumed)} times resumed, {taken_back} entries taken back" if resumed else ""
-    findings.looked_at = f"{sum(map(len, listed))} entries in {len(listed)} hash chains{again}"
+    return Examined(f"{sum(map(len, listed))} entries in {len(listed)} hash chains{again}")
 
 
 @claim("result", "result.json agrees with the transcripts.")
-def _result(recorded: Recorded, findings: Findings) -> None:
+def _result(recorded: Recorded) -> Outcome:
     if recorded.result is None:
-        findings.nothing("no result to compare with")
-        return
+        return Examined("no result to compare with", False)
     if canonical(recorded.result.get("settings")) != canonical(recorded.settings):
-        findings.against("the result names other settings than the transcripts")
+        yield "the result names other settings than the transcripts"
     if recorded.result.get("protected") is not protects(recorded.settings["scheme"]):
-        findings.against("the result says otherwise about whether the run was protected")
+        yield "the result says otherwise about whether the run was protected"
     counted = sorted((e.party, e.block, e.equations, e.unknowns) for e in recorded.ledger())
     written = sorted(
         (e["party"], e["block"], e["equations"], e["unknowns"]) for e in recorded.result.get("ledger", ())
     )
     if counted != written:
-        findings.against("the result's ledger is not what the openings in the transcripts add up to")
-    findings.looked_at = "settings, protection and ledger are those of the transcripts"
+        yield "the result's ledger is not what the openings in the transcripts add up to"
+    return Examined("settings, protection and ledger are those of the transcripts")
 
 
 FORM = (_named, _checked, _agreed, _receipts, _whole, _result)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, zip_longest
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -44,12 +45,17 @@ class Sent:
 
     @property
     def facts(self) -> dict[str, Any]:
-        facts = self.entry.detail.get("facts", {})
-        return facts if isinstance(facts, dict) else {}
+        """What the sender did to protect it."""
+        return dict(self.entry.detail.get("facts", {}))
 
     @property
     def parts(self) -> list[Part]:
         return self.entry.parts
+
+    @property
+    def opens_scores(self) -> bool:
+        kind = self.kind
+        return kind is not None and kind.scoring and kind.protection in ("opened", "result")
 
     def __str__(self) -> str:
         e = self.entry
@@ -167,25 +173,23 @@ class Recorded:
         received = [m for m in self.messages("received") if m.sender not in self.transcripts]
         return [*self.messages("sent"), *received]
 
+    def of(self, *kinds: str) -> list[Sent]:
+        """Return each message of these kinds once."""
+        return [message for message in self.everything if message.entry.kind in kinds]
+
     @cached_property
-    def owners(self) -> dict[str, str]:
-        """The party that sent each public key as its own, by key fingerprint."""
+    def keys(self) -> dict[str, tuple[str, Part]]:
+        """The party that sent each public key as its own, and its frame, by key fingerprint."""
         return {
-            part.key: message.sender
+            part.key: (message.sender, part)
             for message in self.everything
             for part in message.parts
             if part.frame == "public-key"
         }
 
-    @cached_property
-    def parameters(self) -> dict[str, tuple[str, str]]:
-        """(scheme, parameter set) by key fingerprint."""
-        return {
-            part.key: (part.scheme, part.parameters)
-            for message in self.everything
-            for part in message.parts
-            if part.frame == "public-key"
-        }
+    def owner(self, key: str) -> str:
+        """Return the owner of a key, or "" if nobody sent it."""
+        return self.keys[key][0] if key in self.keys else ""
 
     def has_role(self, party: str, role: str, message: Sent) -> bool:
         """Return whether the party has that role of the table of kinds."""
@@ -195,47 +199,40 @@ class Recorded:
             return party == self.label_party
         if role == "key-holder":
             keys = [part.key for part in message.parts if part.key]
-            return bool(keys) and all(self.owners.get(key) == party for key in keys)
+            return bool(keys) and all(self.owner(key) == party for key in keys)
         return party in self.everybody
 
     # The ledger, counted again
 
-    def openings(self) -> dict[str, list[tuple[int, int]]]:
-        """Return (round, numbers) of each gradient that was opened for a party in training.
+    def _opened(self) -> dict[str, Counter[int]]:
+        """Return how many numbers of gradients were opened for each party in each round of training.
 
         They are counted from the messages, at the end that shows more. The program that writes notes may have
         left one out.
         """
-        requested: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}
-        answered: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}
-        for message in (m for m in self.everything if m.entry.phase == "training"):
-            numbers = sum(prod(part.shape) for part in message.parts if part.shape)
-            if message.entry.kind == "opening-request" and message.sender in requested:
-                requested[message.sender].append((message.entry.round, numbers))
-            elif message.entry.kind == "opening" and message.receiver in answered:
-                answered[message.receiver].append((message.entry.round, numbers))
-        return {
-            name: max(requested[name], answered[name], key=lambda listed: sum(count for _, count in listed))
-            for name in self.names
-        }
+        requested: dict[str, Counter[int]] = {name: Counter() for name in self.names}
+        answered: dict[str, Counter[int]] = {name: Counter() for name in self.names}
+        for message in self.of("opening-request", "opening"):
+            request = message.entry.kind == "opening-request"
+            counts, party = (requested, message.sender) if request else (answered, message.receiver)
+            if message.entry.phase == "training" and party in counts:
+                numbers = sum(prod(part.shape) for part in message.parts if part.shape)
+                counts[party][message.entry.round] += numbers
+        return {name: max(requested[name], answered[name], key=Counter.total) for name in self.names}
 
     def ledger(self) -> list[LedgerEntry]:
         """Count equations against unknowns at the worst exchange, as protocols.own_gradient.ledger does."""
         agreed = self.agreed(next(iter(self.transcripts)))
         objective = get_objective(str(self.settings["objective"]))
         entries: list[LedgerEntry] = []
-        for party, opened in self.openings().items():
-            rounds: dict[int, int] = {}
-            for round_, numbers in opened:
-                rounds[round_] = rounds.get(round_, 0) + numbers
+        for party, rounds in self._opened().items():
             if not rounds:
                 continue
             labels = party == self.label_party
-            block = objective.block(labels)
-            entries.append(LedgerEntry(party, block, max(rounds.values()), int(agreed["unknowns"]), False))
+            block, unknowns = objective.block(labels), int(agreed["unknowns"])
+            entries.append(LedgerEntry(party, block, max(rounds.values()), unknowns, False))
             if not labels:
-                total = sum(rounds.values())
-                entries.append(LedgerEntry(party, ALL_LABELS, total, int(agreed["rows"]), True))
+                entries.append(LedgerEntry(party, ALL_LABELS, rounds.total(), int(agreed["rows"]), True))
         return sorted(entries, key=lambda e: (e.advisory, -e.ratio))
 
     def stated_ledger(self) -> list[LedgerEntry]:
@@ -337,7 +334,8 @@ def _receipt(recorded: Recorded, one: str, other: str) -> Receipt:
     if second is not None and problems:
         problems += _where(recorded.transcripts[one], recorded.transcripts[other])
     messages = sum(e.event in ("sent", "received") and e.peer == other for e in recorded.transcripts[one])
-    keys = tuple(key for key, owner in recorded.owners.items() if owner in (one, other, recorded.key_holder))
+    ends = (one, other, recorded.key_holder)
+    keys = tuple(key for key, (owner, _) in recorded.keys.items() if owner in ends)
     return Receipt(first, second, messages, str(recorded.settings["scheme"]), keys, tuple(problems))
 
 
@@ -347,13 +345,13 @@ def _where(one: Transcript, other: Transcript) -> list[str]:
     for sender, receiver in ((one, other), (other, one)):
         sent = [e for e in sender.of("sent") if e.peer == receiver.party]
         received = [e for e in receiver.of("received") if e.peer == sender.party]
-        for place in range(max(len(sent), len(received))):
-            if place >= len(sent) or place >= len(received):
-                longer, word = (sent, "sent") if len(sent) > len(received) else (received, "received")
-                differences.append(f"message {place} ({longer[place].kind}) was {word} by one of them only")
+        for place, (left, came) in enumerate(zip_longest(sent, received)):
+            if left is None or came is None:
+                kind, word = (left.kind, "sent") if left is not None else (came.kind, "received")
+                differences.append(f"message {place} ({kind}) was {word} by one of them only")
                 break
-            if sent[place].digest != received[place].digest or sent[place].kind != received[place].kind:
-                differences.append(f"message {place} from {sender.party} ({sent[place].kind}) differs")
+            if (left.digest, left.kind) != (came.digest, came.kind):
+                differences.append(f"message {place} from {sender.party} ({left.kind}) differs")
                 break
     return differences
 

@@ -17,8 +17,7 @@ from typing import Any
 
 from securefed.audit.blind_claims import BLIND
 from securefed.audit.blind_schedule import numbers_in
-from securefed.audit.claims import CONTENT, FORM, Claim, Statement
-from securefed.audit.opening_claims import OPENINGS
+from securefed.audit.claims import CONTENT, FORM, OPENINGS, Claim, Statement
 from securefed.audit.recorded import Receipt, Recorded, receipts
 from securefed.crypto import protects
 from securefed.protocols.messages import KINDS
@@ -201,7 +200,7 @@ def _seen(recorded: Recorded, party: str) -> list[Seen]:
             named = message.kind
             expected = named is not None and (named.protection == "public" or bool(named.looks))
             protection = named.protection if named is not None and expected else "clear"
-        owner = recorded.owners.get(parts[0].key, "") if parts else ""
+        owner = recorded.owner(parts[0].key) if parts else ""
         place = (message.sender, message.entry.kind, protection, owner)
         groups.setdefault(place, []).append(message.entry.bytes)
     rows = []
