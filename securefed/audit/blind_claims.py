@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
 
-from securefed.audit.blind_schedule import SCHEDULES, Due, Schedule, When, numbers_in
+from securefed.audit.blind_schedule import Due, Schedule, When, numbers_in, read_schedule
 from securefed.audit.claims import NOT_BLIND, Examined, Outcome, Statement, strong_parameters
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
@@ -33,8 +33,7 @@ def _blind_claim(name: str, text: str) -> Callable[[Callable[[Recorded, Schedule
             if not recorded.blind:
                 return NOT_BLIND
             try:
-                kind = SCHEDULES[str(recorded.settings["objective"])]
-                schedule = kind(recorded.settings, _lengths(recorded))
+                schedule = read_schedule(recorded.settings, _lengths(recorded))
             except DataError as error:
                 return Examined(f"no list of messages: {error}", False)
             return (yield from check(recorded, schedule))
@@ -61,8 +60,8 @@ def _due(recorded: Recorded, schedule: Schedule) -> list[Due]:
     phases = {message.entry.phase for message in recorded.everything}
     due: list[Due] = []
     if phases - {"prediction"}:
-        rounds = schedule.rounds
-        if schedule.watched:
+        rounds = schedule.agreement.stopping.rounds
+        if schedule.agreement.watched:
             seen = [m.entry.round for m in recorded.everything if m.entry.phase == "training"]
             rounds = min(rounds, max(seen, default=-1) + 1)
         scored = partial(_scored_rows, recorded, "evaluation")

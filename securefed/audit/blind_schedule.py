@@ -7,14 +7,14 @@ audit writes the whole list down and compares. A message that is not on it was n
 from __future__ import annotations
 
 import ast
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
 from securefed.crypto.shares import LIMBS, size_in_bytes, zeros
 from securefed.errors import DataError
+from securefed.protocols.agreement import Agreement, Member, get_objective
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
 from securefed.protocols.blind.linear import (
@@ -40,11 +40,13 @@ from securefed.protocols.schedules import (
     Automatic,
     Batches,
     Constant,
+    FedBCD,
     InverseSqrt,
     InverseSqrtParties,
-    LearningRate,
+    Stopping,
 )
 
+RATES = (Automatic, Constant, InverseSqrt, InverseSqrtParties)
 QUESTION_BYTES = 32
 
 
@@ -74,30 +76,18 @@ def numbers_in(size: int) -> int:
 class Schedule(ABC):
     """All messages of a blind run."""
 
-    def __init__(self, settings: Mapping[str, Any], lengths: Lengths | None) -> None:
-        """`lengths`: None where the transcripts do not show the key's size."""
-        self._names = tuple(str(member[0]) for member in settings["parties"])
-        self._parameters = tuple(int(member[1]) for member in settings["parties"])
-        helper = settings.get("key_holder")
-        self._helper = None if helper is None else str(helper)
-        self._outputs, self._lengths = int(settings["width"]), lengths
-        stopping = str(settings["stopping"])
-        words, names = str(settings["batches"]), ("rows", "holdout_rows", "holdout_until", "folds")
-        rows, aside, until, folds = (_field(words, name) for name in names)
-        self._batches = Batches(rows, None, 0, False, aside, until, max(1, folds))
-        self.rounds = _field(stopping, "rounds")
-        self.watched = "target=None" not in stopping or "patience=None" not in stopping
-        self._every, self._holdout = int(settings["evaluate_every"]), int(settings["holdout"])
-        self._precision = int(settings["score_precision"])
-        self._scores = self._score_plan()
-        self._holders = (self._names[-1], self._scores.second)
+    def __init__(self, agreement: Agreement, lengths: Lengths | None, sizes: Sequence[int]) -> None:
+        """`lengths`: None where the transcripts do not show the key's size. `sizes`: columns of scores."""
+        self.agreement, self._lengths = agreement, lengths
+        names, helper, outputs = agreement.names, agreement.key_holder, agreement.outputs
+        self._scores = ScorePlan(names, tuple(sizes), helper, outputs, agreement.score_precision)
+        self._holders = self._scores.holders
+        self._encryptors = {agreement.label_party}
+        """Who has a key in the setup."""
 
-    @abstractmethod
-    def _score_plan(self) -> ScorePlan: ...
-
-    @abstractmethod
     def encryptors(self, phase: str) -> set[str]:
         """Who has a key in that phase."""
+        return self._encryptors if phase == "setup" else {self.agreement.label_party}
 
     @abstractmethod
     def _setup(self) -> Iterator[Due]: ...
@@ -119,30 +109,31 @@ class Schedule(ABC):
         `scored`: the rows of an evaluation, where the agreement does not say them.
         `broken`: in several attempts. Each has a scoring key of its own, so one may be new at any scoring.
         """
+        agreement, introduced = self.agreement, False
+        if get_objective(agreement.objective).same_people:
+            scored = self._agreed_rows
         yield from self._setup()
-        introduced = False
         for t in range(rounds):
             yield from self._round(t)
-            if self._evaluates(t):
+            if agreement.evaluates_after(t):
                 yield from self._before_scores("evaluation", t)
                 yield from self._scoring("evaluation", t, scored(t), introduced, seal=True)
                 introduced = not broken
-            if self.watched:
+            if agreement.watched:
                 for name in self._scores.multipliers():
-                    yield Due(self._names[-1], name, "verdict", When("training", t, 0), 1)
-        yield from self._before_scores("release", self.rounds)
-        yield from self._scoring("release", self.rounds, 0, introduced, seal=True)
+                    yield Due(agreement.label_party, name, "verdict", When("training", t, 0), 1)
+        last = agreement.stopping.rounds
+        yield from self._before_scores("release", last)
+        yield from self._scoring("release", last, 0, introduced, seal=True)
         yield from self._after()
+
+    def _agreed_rows(self, t: int) -> int:
+        scored = self.agreement.scored_after(t)
+        return int(scored.stop - scored.start)
 
     def prediction(self, rows: int) -> Iterator[Due]:
         """Yield the messages that score so many rows by a model at rest."""
         yield from self._scoring("prediction", 0, rows, True, seal=False)
-
-    def _evaluates(self, t: int) -> bool:
-        due, batches = t + 1 == self.rounds, self._batches
-        if batches.holdout_rows:
-            due = batches.fold(t) is not None and batches.fold(t) != batches.fold(t + 1)
-        return (self._holdout > 0 and due) or (self._every > 0 and (t + 1) % self._every == 0)
 
     def _key(self, owner: str, peer: str, when: When) -> Iterator[Due]:
         size = None if self._lengths is None else self._lengths.public
@@ -189,9 +180,9 @@ class Schedule(ABC):
                 yield Due(sender, receiver, "difference", When(phase, t, step), size_in_bytes(count))
 
     def _progress(self, t: int) -> Iterator[Due]:
-        for name in self._names:
+        for name in self.agreement.names:
             if name not in self._holders:
-                yield Due(self._names[-1], name, "progress", When("training", t, 0), 1)
+                yield Due(self.agreement.label_party, name, "progress", When("training", t, 0), 1)
 
     def _scoring(self, phase: str, t: int, rows: int, introduced: bool, *, seal: bool) -> Iterator[Due]:
         plan = self._scores
@@ -224,53 +215,29 @@ class Schedule(ABC):
 class LinearSchedule(Schedule):
     """A linear model."""
 
-    def __init__(self, settings: Mapping[str, Any], lengths: Lengths | None) -> None:
-        super().__init__(settings, lengths)
-        self._release, self._warm = bool(settings["release"]), bool(settings.get("warm_start"))
-        self._pass = PassPlan(
-            self._names,
-            self._parameters,
-            self._helper,
-            self._outputs,
-            self._batches.rows,
-            *folds_and_systems(self._batches),
-            0.0,
-            0.0,
-            0.0,
-        )
-        self._moving = [slice(0, self._pass.columns)]
-        if settings["order"] != "parallel":
-            self._moving = [self._pass.block(name) for name in self._names]
-
-    def _score_plan(self) -> ScorePlan:
-        return ScorePlan(self._names, self._parameters, self._helper, self._outputs, self._precision)
-
-    def training(self, rounds: int, scored: Callable[[int], int], *, broken: bool = False) -> Iterator[Due]:
-        batches, count = self._batches, self._holdout or self._batches.rows
-
-        def rows(t: int) -> int:
-            fold = batches.fold(t)
-            return count if batches.folds == 1 or fold is None else batches.fold_sizes[fold]
-
-        return super().training(rounds, rows, broken=broken)
-
-    def encryptors(self, phase: str) -> set[str]:
-        """Who has a key in that phase: parties that encrypt in the pass, else the label party."""
-        if phase == "setup":
-            helper = {self._helper} if self._warm and self._helper is not None else set()
-            return {left for left, _ in self._pass.pairs()} | helper
-        return {self._pass.label_party}
+    def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
+        sizes, batches = tuple(member.parameters for member in agreement.members), agreement.batches
+        super().__init__(agreement, lengths, sizes)
+        parties = agreement.names, sizes, agreement.key_holder, agreement.outputs
+        plan = PassPlan(*parties, batches.rows, *folds_and_systems(batches), 0.0, 0.0, 0.0)
+        self._pass, self._moving = plan, [slice(0, plan.columns)]
+        if agreement.algorithm.order != "parallel":
+            self._moving = [plan.block(name) for name in plan.names]
+        self._encryptors = {left for left, _ in plan.pairs()}
+        if agreement.warm_start and plan.helper is not None:
+            self._encryptors.add(plan.helper)
 
     def _after(self) -> Iterator[Due]:
         label_party, second = self._holders
-        for name in self._names if self._release else ():
+        when = When("release", self.agreement.stopping.rounds, RELEASE_STEP)
+        for name in self._pass.names if self.agreement.release else ():
             sender = second if name == label_party else label_party
-            size = size_in_bytes(self._pass.size(name) * self._outputs)
-            yield Due(sender, name, "released", When("release", self.rounds, RELEASE_STEP), size)
+            size = size_in_bytes(self._pass.size(name) * self._pass.outputs)
+            yield Due(sender, name, "released", when, size)
 
     def _setup(self) -> Iterator[Due]:
         plan = self._pass
-        if self._warm:
+        if self.agreement.warm_start:
             yield from self._turned()
         for owner, peer in plan.pairs():
             yield from self._key(owner, peer, When("setup", 0, KEY_STEP))
@@ -279,7 +246,7 @@ class LinearSchedule(Schedule):
                 yield from self._product(owner, peer, product, PART_STEP + 1 + fold)
         if plan.helper is not None:
             yield from self._parts()
-        systems = [system_of(self._batches, t) for t in range(self.rounds)]
+        systems = [system_of(self.agreement.batches, t) for t in range(self.agreement.stopping.rounds)]
         yield from self._prepared(prepared_products(*round_products(plan, self._moving, systems)))
 
     def _turned(self) -> Iterator[Due]:
@@ -311,7 +278,7 @@ class LinearSchedule(Schedule):
                         yield self._part(name, holder, product.left * product.right, PART_STEP)
 
     def _round(self, t: int) -> Iterator[Due]:
-        count = self._pass.columns * self._outputs
+        count = self._pass.columns * self._pass.outputs
         for turn in range(len(self._moving)):
             yield from self._trip((count, count), "training", t, turn)
         yield from self._progress(t)
@@ -320,17 +287,16 @@ class LinearSchedule(Schedule):
 class TransferSchedule(Schedule):
     """Transfer learning."""
 
-    def __init__(self, settings: Mapping[str, Any], lengths: Lengths | None) -> None:
-        super().__init__(settings, lengths)
-        size_b, size_a = self._parameters
-        steps, sequential = int(settings["local_steps"]), settings["order"] != "parallel"
-        hidden, outputs = int(settings["hidden"]), self._outputs
+    def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
+        size_b, size_a = (member.parameters for member in agreement.members)
+        super().__init__(agreement, lengths, (size_b, 1))
+        steps, hidden = agreement.algorithm.local_steps, int(dict(agreement.details)["hidden"])
+        sequential, outputs = agreement.algorithm.order != "parallel", agreement.outputs
+        rows, helped = agreement.batches.rows, agreement.key_holder is not None
         self._plan = TransferPlan(
-            size_a, size_b, hidden, self._batches.rows, 0.0, 0.0, 0.0, steps, sequential, outputs=outputs
+            size_a, size_b, hidden, rows, 0.0, 0.0, 0.0, steps, sequential, outputs=outputs
         )
-        rate = _learning_rate(str(settings["learning_rate"]))
-        self._rates = [rate(t) for t in range(self.rounds)]
-        helped = self._helper is not None
+        self._rates = [agreement.learning_rate(t) for t in range(agreement.stopping.rounds)]
         self._constants = fixed_matrices(self._plan, tuple(dict.fromkeys(self._rates)), helper=helped)
         self._trips = {
             rate: trip_sizes(self._counted(rate).moves(Maps.zeros(self._plan))) for rate in self._rates
@@ -341,25 +307,19 @@ class TransferSchedule(Schedule):
         told = zeros(self._plan.size_b, self._plan.outputs)
         return TransferRound(self._plan, Count(self._constants), told, rate, first=True, helper=False)
 
-    def _score_plan(self) -> ScorePlan:
-        sizes = (self._parameters[0], 1)
-        return ScorePlan(self._names, sizes, self._helper, self._outputs, self._precision)
-
-    def encryptors(self, phase: str) -> set[str]:
-        return {self._names[-1]}
-
     def _setup(self) -> Iterator[Due]:
-        (b, a), plan = self._names, self._plan
-        product = transfer_pass(plan, self._names, self._helper).product(a, b, 0)
+        names, helper, plan = self.agreement.names, self.agreement.key_holder, self._plan
+        b, a = names
+        product = transfer_pass(plan, names, helper).product(a, b, 0)
         yield from self._key(a, b, When("setup", 0, KEY_STEP))
         yield from self._product(a, b, product, PART_STEP + 1)
-        if self._helper is not None:
-            yield self._part(b, self._helper, product.left * product.right, PART_STEP)
+        if helper is not None:
+            yield self._part(b, helper, product.left * product.right, PART_STEP)
             own = [c.rows * c.inner for name, c in self._constants.items() if name[0] in OWN_OF_B]
             for count in (*own, plan.size_b * plan.width):
                 for holder in self._holders:
                     yield self._part(b, holder, count, PART_STEP)
-        scorings = sum(map(self._evaluates, range(self.rounds))) + 1
+        scorings = self.agreement.evaluations_from(0) + 1
         counted = count_products(plan, self._constants, self._rates, scorings)
         yield from self._prepared(prepared_products(self._constants, counted))
 
@@ -370,26 +330,9 @@ class TransferSchedule(Schedule):
 
     def _before_scores(self, phase: str, t: int) -> Iterator[Due]:
         yield from self._trip(self._score_trip, phase, t, SCORE_TRIP)
-        if phase == "evaluation" and self._helper is not None:
-            yield Due(self._names[-1], self._helper, "row-count", When(phase, t, 0), COUNT_BYTES)
-
-
-def _learning_rate(words: str) -> LearningRate:
-    """Read a learning rate from the words of a setting; DataError for one that a user wrote."""
-    rates = {each.__name__: each for each in (Automatic, Constant, InverseSqrt, InverseSqrtParties)}
-    try:
-        call = ast.parse(words, mode="eval").body
-    except SyntaxError:
-        call = None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in rates:
-        raise DataError(f"learning_rate: {words} is not one of {', '.join(rates)}")
-    return rates[call.func.id](**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
-
-
-def _field(text: str, name: str) -> int:
-    """A number from the words of a setting."""
-    match = re.search(rf"\b{name}=(\d+)", text)
-    return int(match.group(1)) if match else 0
+        helper = self.agreement.key_holder
+        if phase == "evaluation" and helper is not None:
+            yield Due(self.agreement.label_party, helper, "row-count", When(phase, t, 0), COUNT_BYTES)
 
 
 SCHEDULES: dict[str, type[LinearSchedule | TransferSchedule]] = {
@@ -397,3 +340,38 @@ SCHEDULES: dict[str, type[LinearSchedule | TransferSchedule]] = {
     "transfer": TransferSchedule,
 }
 """By the name of the objective."""
+
+
+def read_schedule(settings: Mapping[str, Any], lengths: Lengths | None) -> Schedule:
+    """Return the schedule of the settings in a transcript. DataError for a rate that a user wrote."""
+    transfer = settings["objective"] == "transfer"  # the rate of a linear model changes no message
+    agreement = Agreement(
+        settings["objective"],
+        settings["scheme"],
+        tuple(Member(*member) for member in settings["parties"]),
+        FedBCD(settings["local_steps"], settings["order"]),
+        _called("learning_rate", settings, *RATES) if transfer else Constant(1.0),
+        _called("batches", settings, Batches),
+        _called("stopping", settings, Stopping),
+        width=settings["width"],
+        key_holder=settings["key_holder"],
+        evaluate_every=settings["evaluate_every"],
+        holdout=settings["holdout"],
+        score_precision=int(settings["score_precision"]),
+        reveal="nothing",
+        release=settings["release"],
+        details=tuple(settings.items()),
+    )
+    return SCHEDULES[agreement.objective](agreement, lengths)
+
+
+def _called(name: str, settings: Mapping[str, Any], *kinds: type[Any]) -> Any:
+    """Return the value whose `repr` a setting is, of one of some classes."""
+    known = {kind.__name__: kind for kind in kinds}
+    try:
+        call = ast.parse(settings[name], mode="eval").body
+    except SyntaxError:
+        call = None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
+        raise DataError(f"{name}: {settings[name]} is not one of {', '.join(known)}")
+    return known[call.func.id](**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords})

@@ -64,9 +64,9 @@ def _complete(sizes: Mapping[str, int]) -> dict[str, int]:
 
 def _blind_sizes(agreement: Agreement, key_bits: int) -> dict[str, int]:
     lengths = cross_lengths(agreement.scheme, key_bits)
-    schedule = SCHEDULES[agreement.objective](agreement.to_dict(), lengths)
+    schedule = SCHEDULES[agreement.objective](agreement, lengths)
     sizes: dict[str, int] = {}
-    for due in schedule.training(schedule.rounds, lambda _: CHUNK):
+    for due in schedule.training(agreement.stopping.rounds, lambda _: CHUNK):
         sizes[due.kind] = max(sizes.get(due.kind, 0), due.size or 0)
     return sizes
 
