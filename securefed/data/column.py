@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -181,32 +182,26 @@ class Column:
 
     @classmethod
     def from_list(cls, listed: Sequence[Any]) -> Self:
-        name, kind, levels, linear, knots, missing, fill, *decided = listed
-        more: dict[str, Any] = (
-            decided[0] if decided else {"impute": "indicator" if kind == "words" else "refuse"}
-        )
-        if not set(more) <= set(DECIDED):
-            raise ValueError(f"{name}: {', '.join(sorted(set(more) - set(DECIDED)))} is not known")
+        name, kind, levels, linear, knots, missing, fill, decided = listed
+        if set(decided) != set(DECIDED):
+            raise ValueError(f"{name}: {', '.join(sorted(decided))} given, {', '.join(DECIDED)} are due")
+        texts = {key: str(decided[key]) for key in ("common", "impute", "unknown", "given", "part")}
         column = cls(
             str(name),
-            check_choice("kind", kind, ("number", "words")),
+            str(kind),
             tuple(str(level) for level in levels),
             bool(linear),
             np.array(knots, dtype=np.float64),
             bool(missing),
             float(fill),
-            str(more.get("common", "")),
-            check_choice("impute", more.get("impute", "refuse"), IMPUTES),
-            check_choice("unknown", more.get("unknown", "ignore"), UNKNOWNS),
-            tuple(str(each) for each in more.get("put_together", ())),
-            str(more.get("given", "")),
-            check_choice(
-                "part",
-                more.get("part", ""),
-                ("", *(part for parts in all_forms().values() for part in parts)),
-            ),
-            float(more.get("newest", 0.0)),
+            put_together=tuple(str(each) for each in decided["put_together"]),
+            newest=float(decided["newest"]),
+            **texts,
         )
+        check_choice("kind", column.kind, ("number", "words"))
+        check_choice("impute", column.impute, IMPUTES)
+        check_choice("unknown", column.unknown, UNKNOWNS)
+        check_choice("part", column.part, ("", *chain.from_iterable(all_forms().values())))
         if len(column.knots) and (len(column.knots) < 2 or not (np.diff(column.knots) > 0).all()):
             raise ValueError(f"knots of {name} do not rise")
         return column

@@ -157,31 +157,25 @@ class FittedColumns:
             numbers[block] = np.clip(scaled, -FARTHEST, FARTHEST)
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        listed = json.dumps([column.to_list() for column in self.source])
-        unknown = np.array(json.dumps(self.missing))
-        readings = np.array(json.dumps(dict(self.readings)))
         return {
-            "columns": np.array(listed),
+            "columns": np.array(json.dumps([column.to_list() for column in self.source])),
             "mean": self.mean,
             "scale": self.scale,
-            "missing": unknown,
-            "readings": readings,
+            "missing": np.array(json.dumps(self.missing)),
+            "readings": np.array(json.dumps(dict(self.readings))),
             "limits": self.limits,
         }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Self:
         try:
-            source = tuple(Column.from_list(each) for each in json.loads(str(arrays["columns"])))
-            mean = np.asarray(arrays["mean"], dtype=np.float64)
-            scale = np.asarray(arrays["scale"], dtype=np.float64)
-            missing = tuple(str(each) for each in json.loads(str(arrays.get("missing", "[]"))))
-            saved = json.loads(str(arrays.get("readings", "{}")))
+            listed, missing, saved = (json.loads(str(arrays[n])) for n in ("columns", "missing", "readings"))
+            mean, scale, limits = (np.asarray(arrays[n], np.float64) for n in ("mean", "scale", "limits"))
+            source = tuple(Column.from_list(each) for each in listed)
             readings = {str(name): str(reading) for name, reading in saved.items()}
-            limits = np.asarray(arrays.get("limits", np.zeros((2, 0))), dtype=np.float64)
+            columns = cls(source, mean, scale, tuple(map(str, missing)), readings, limits)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise DataError(f"preparation: malformed ({error})") from None
-        columns = cls(source, mean, scale, missing, readings, limits)
         if limits.shape not in ((2, 0), (2, len(mean))) or np.isnan(limits).any():
             raise DataError(f"preparation: limits of shape {limits.shape} for {len(mean)} columns")
         if mean.shape != (len(columns.names),) or scale.shape != mean.shape or not (scale > 0).all():

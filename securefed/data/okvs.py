@@ -69,8 +69,9 @@ def _encode(keys: Keys, values: Words, source: Callable[[int], bytes], capacity:
     size = cells(capacity)
     table = np.frombuffer(source(CELL * size), dtype="<u8").astype(np.uint64).reshape(size, 2)
     order, core = _peel(keys.places, size - DENSE)
-    for cell, value in _solve(keys, values, core, table).items():
-        table[cell] = value
+    kept = Keys(keys.places[core], keys.dense[core])
+    for cell, change in _solve(kept, values[core] ^ decode(table, kept), size).items():
+        table[cell] ^= np.array([change % 2**64, change >> 64], dtype=np.uint64)
     rest = values ^ _dense_part(keys.dense, table)
     # One row after the other: each fixes a cell that no later row touches.
     flat = [_join(pair) for pair in table.tolist()]
@@ -123,39 +124,28 @@ def _peel(places: NDArray[np.int64], size: int) -> tuple[list[tuple[int, int]], 
     return order, [row for row in range(len(rows)) if not gone[row]]
 
 
-def _solve(keys: Keys, values: Words, core: list[int], table: Words) -> dict[int, tuple[int, int]]:
-    """Cells that make the rows of the core right, by elimination; free ones keep what the table has."""
-    first_dense = len(table) - DENSE
-    columns = sorted({cell for row in core for cell in keys.places[row].tolist()})
-    columns += range(first_dense, len(table))
+def _solve(keys: Keys, missing: Words, size: int) -> dict[int, int]:
+    """Changes of cells that give these rows what is missing, by elimination; free cells stay."""
+    columns = [*np.unique(keys.places).tolist(), *range(size - DENSE, size)]
     bit = {cell: 1 << place for place, cell in enumerate(columns)}
-    dense_shift = len(columns) - DENSE
-    pivots: list[tuple[int, int, int]] = []  # lowest bit, row, value
-    for row in core:
-        mask = int(keys.dense[row]) << dense_shift
-        for cell in keys.places[row].tolist():
+    pivots: dict[int, tuple[int, int]] = {}  # a bit that no other row has: the row, and what it lacks
+    for three, dense, pair in zip(keys.places.tolist(), keys.dense.tolist(), missing.tolist(), strict=True):
+        mask, value = dense << len(columns) - DENSE, _join(pair)
+        for cell in three:
             mask ^= bit[cell]
-        value = _join(values[row].tolist())
-        for lowest, other, other_value in pivots:
+        for lowest, (other, other_value) in pivots.items():
             if mask & lowest:
-                mask ^= other
-                value ^= other_value
-        if mask:
-            pivots.append((mask & -mask, mask, value))
-        elif value:
+                mask, value = mask ^ other, value ^ other_value
+        if not mask and value:
             raise DataError("the table has no solution for these keys: a chance below 2^-60; start again")
-    cell_values = [_join(table[cell].tolist()) for cell in columns]
-    solved: dict[int, tuple[int, int]] = {}
-    for lowest, mask, value in reversed(pivots):
-        place = lowest.bit_length() - 1
-        rest = mask ^ lowest
-        while rest:
-            step = rest & -rest
-            value ^= cell_values[step.bit_length() - 1]
-            rest ^= step
-        cell_values[place] = value
-        solved[columns[place]] = (value & (2**64 - 1), value >> 64)
-    return solved
+        if not mask:
+            continue
+        new = mask & -mask
+        for lowest, (other, other_value) in pivots.items():
+            if other & new:
+                pivots[lowest] = other ^ mask, other_value ^ value
+        pivots[new] = mask, value
+    return {columns[lowest.bit_length() - 1]: value for lowest, (_, value) in pivots.items()}
 
 
 def _join(pair: list[int]) -> int:
