@@ -175,8 +175,6 @@ class Federated(Saved):
         holders = self._keys(settings, agreement, keys)
         # A further model of the same people is a further question about them: their guards go on counting.
         guards = self._guards(settings, names, listed if earlier is None else None)
-        looked_at = division[1] if len(division[1]) else division[0]
-        self._know([party.take(rows[party.name][looked_at]) for party in ordered], assembly)
         with self._mapper(settings) as mapper, self._bar(agreement) as on_round:
             trained: dict[str, Trained] = {}
             for name in names:
@@ -269,6 +267,7 @@ class Federated(Saved):
                 untransformed=self.transforms_[party.name].columns.untransformed,
                 weights=party.weights,
                 offset=party.offset,
+                ids=party.agreed_ids(),
             )
             for party in ordered
         }
@@ -293,8 +292,7 @@ class Federated(Saved):
     ) -> dict[str, PartyData]:
         """Other rows to measure with. A party that is not scored needs no columns for them."""
         aligned = in_order(parties, self.parties_)
-        self._seen, last = self._to_score(aligned), aligned[-1]
-        scored = {party.name: party for party in self._seen}
+        last, scored = aligned[-1], {party.name: party for party in self._to_score(aligned)}
         bound = settings.option("margin_bound")
         labels = last.known_labels()
         if self._label_model.classes is not None:
@@ -303,13 +301,15 @@ class Federated(Saved):
         validation = {}
         for name, own in data.items():
             columns, labels_here = np.zeros((last.rows, own.features.shape[1])), name == last.name
+            ids: list[str] | None = None
             if name in scored:
                 check_columns(scored[name], columns.shape[1])
-                columns = scored[name].features
+                columns, ids = scored[name].features, scored[name].agreed_ids()
             validation[name] = PartyData(
                 features=columns,
                 targets=targets if labels_here else None,
                 offset=last.offset if labels_here else None,
+                ids=ids,
             )
         return validation
 

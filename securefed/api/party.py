@@ -270,6 +270,10 @@ class Party:
         party.labels = party._labels(labels)
         return party
 
+    def agreed_ids(self) -> list[str] | None:
+        """The ids in the agreed form, where there are any."""
+        return None if self.ids is None else normalise_ids(self.ids, self.name, self.id_form)
+
     def take(self, rows: NDArray[np.intp]) -> Party:
         """The party with these rows only, in this order."""
         party = copy(self)

@@ -17,7 +17,6 @@ from securefed.api.party import Fitted, Party
 from securefed.assembly import Assembly
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.data.columns import column_bits
-from securefed.data.ids import normalise_ids
 from securefed.declare import declared
 from securefed.engine import Engine, get_engine
 from securefed.errors import SettingError
@@ -183,17 +182,12 @@ class Simulated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         self.score_guards_ = kept
         return kept
 
-    def _know(self, parties: Iterable[Party], assembly: Assembly[Any] | None = None) -> None:
+    def _know(self, parties: Iterable[Party]) -> None:
         """Tell guards whom rows to score are about, where there are ids."""
-        for party in [*parties, *(self.__dict__.pop("_seen", None) or ())]:
-            guard = self.score_guards_.get(party.name)
-            if guard is None or party.ids is None:
-                continue
-            columns = party.features
-            if assembly is not None:
-                columns = assembly.features(columns, self.transforms_[party.name].columns.untransformed)
-            ids = normalise_ids(party.ids, party.name, party.id_form)
-            guard.know(columns, [each.encode() for each in ids])
+        for party in parties:
+            guard, ids = self.score_guards_.get(party.name), party.agreed_ids()
+            if guard is not None and ids is not None:
+                guard.know(party.features, [each.encode() for each in ids])
 
 
 def held_bits(party: Party) -> float:

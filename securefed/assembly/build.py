@@ -5,7 +5,7 @@ What a party puts in is its own: prepared columns, labels if it has them, the st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,8 @@ class PartyData:
     """Which of the columns are as they were in the file; None: all."""
     weights: Array | None = None
     offset: Array | None = None
+    ids: Collection[str] | None = None
+    """Whom the rows are about, in the agreed form."""
 
     @property
     def known(self) -> NDArray[np.bool_] | None:
@@ -165,11 +167,11 @@ def build(
             raise DataError(f"holdout: none of the {len(measured_rows)} people that are held out has a label")
         if validation is not None:
             seen, truth = assembly.features(validation.features, data.untransformed), validation.targets
-            offset = validation.offset
+            offset, people = validation.offset, _people(validation)
         else:
             whole = everybody and not len(measured_rows) and not again
             seen, truth = columns if whole else take_rows(features, place), _taken(targets, place)
-            offset = _taken(data.offset, place)
+            offset, people = _taken(data.offset, place), _people(data, place)
         metric: Callable[[Array], float] | None = None
         if truth is not None and targets is not None and data.labels is not None:
             margins = data.labels.margins_of(seen, offset, aside if folds else None) if everybody else None
@@ -181,7 +183,7 @@ def build(
                 trained_columns = take_rows(features, train) if again else columns
                 own = OwnRows(trained_columns, targets[train], seen, _parts(folds, aside))
                 measured = Measured(quality, own if everybody else _without_columns(aimed, len(seen)))
-        context = replace(context, evaluation=EvaluationRows(seen, metric))
+        context = replace(context, evaluation=EvaluationRows(seen, metric, people))
     if everybody:
         learning = np.arange(len(learning))
     wanted = labelled if again else labelled[kept]
@@ -192,6 +194,14 @@ def build(
 
 def _taken(values: Array | None, rows: Places) -> Array | None:
     return None if values is None else values[rows]
+
+
+def _people(data: PartyData, rows: Places | None = None) -> list[bytes] | None:
+    """Whom these rows are about, or all of them."""
+    if data.ids is None:
+        return None
+    names = [each.encode() for each in data.ids]
+    return names if rows is None else [names[row] for row in rows]
 
 
 def _parts(sizes: list[int], places: Places) -> list[Places]:

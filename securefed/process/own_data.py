@@ -44,14 +44,6 @@ from securefed.transport.message import IllegalMessage
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OwnData(PartyData):
-    """A party's rows, with who they are about."""
-
-    ids: Collection[str] | None
-    """In the agreed form."""
-
-
 def check_labels(
     labels: NDArray[Any], party: str, shared: RunSettings, wishes: LabelOptions | None = None
 ) -> tuple[Array, LabelModel]:
@@ -79,7 +71,7 @@ def prepare_columns(rows: Rows, settings: DataSettings) -> tuple[FittedColumns, 
     return prepare(rows, chosen, transform=settings.transform, standardise=settings.standardise)
 
 
-def load_data(party: PartyFile) -> tuple[OwnData, FittedColumns, str]:
+def load_data(party: PartyFile) -> tuple[PartyData, FittedColumns, str]:
     """The party's file as numbers, how they were made, and the file's digest."""
     if party.data is None:
         raise SettingError("data: missing; a party needs the table [data] with its file")
@@ -107,7 +99,7 @@ def load_data(party: PartyFile) -> tuple[OwnData, FittedColumns, str]:
     preparation, features = fitted
     if settings.label is not None:
         warn_of_label_columns(labels, features, preparation.names, party.own.name)
-    data = OwnData(
+    data = PartyData(
         features=features,
         ids=ids,
         targets=targets,

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from securefed.assembly import Trained, assembly_of
 from securefed.assembly.base import read_arrays, write_arrays
-from securefed.assembly.build import Measured
+from securefed.assembly.build import Measured, PartyData
 from securefed.crypto import Mapper
 from securefed.data.columns import FittedColumns, column_bits
 from securefed.data.ids import id_hint, id_shape
@@ -51,7 +51,6 @@ from securefed.process.model_files import label_arrays, save_shard, score_guard,
 from securefed.process.own_data import (
     Alignment,
     NothingInCommon,
-    OwnData,
     agreement_of,
     align,
     build,
@@ -370,7 +369,7 @@ class DataSession(Session):
         party: PartyFile,
         keys: PartyKeys,
         mapper: Mapper,
-        data: OwnData,
+        data: PartyData,
         preparation: FittedColumns,
         digest: str,
         events: Events,
@@ -426,11 +425,7 @@ class DataSession(Session):
         return compared
 
     def _guard(self) -> ScoreGuard:
-        """Rows are known to it by their ids, where there are any."""
-        data, guard = self._data, score_guard(self.party, self.keys, column_bits(self._data.features))
-        if data.ids is not None:
-            guard.know(data.features, [each.encode() for each in data.ids])
-        return guard
+        return score_guard(self.party, self.keys, column_bits(self._data.features))
 
     async def _find_common(self, link: NetworkLink, instance: str) -> int:
         self.directory.preparation.unlink(missing_ok=True)  # of an earlier instance

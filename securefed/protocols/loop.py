@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -50,6 +50,8 @@ class EvaluationRows:
 
     features: Array | None
     metric: Callable[[Array], float] | None = None
+    people: Sequence[bytes] | None = None
+    """Whom each row is about, where ids say so."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ class PartyLoop(ABC):
         self._evaluation, self._on_round = context.evaluation, context.on_round
         self._on_scoring = context.on_scoring
         self.guard = context.guard or ScoreGuard()
+        if (rows := context.evaluation) and rows.features is not None and rows.people is not None:
+            self.guard.know(rows.features, rows.people)
         self._mapper = context.mapper or Serial()
         self._read_key = context.read_key
         self._tracker = agreement.stopping.tracker()

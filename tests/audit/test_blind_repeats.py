@@ -8,7 +8,7 @@ replies afresh, hand a helper all bits of a share, and count all questions of a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from research.attacks.blind_cheats import (
     score_run,
 )
 from research.attacks.clear import CLEAR
+from securefed import Party, TransferLearner
+from securefed.assembly import build
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossPublic, CrossScheme, Product
 from securefed.crypto.blind.paillier import PaillierCrossKey, Slots, paillier_scheme
@@ -374,3 +376,22 @@ def test_another_question_after_each_interruption(
     assert attempts == (5 if naive else 3)
     scorings = {each for each, _ in guards["p0"].ledger._told.values()}
     assert scorings == ({1} if naive else {2})
+
+
+@both
+def test_people_of_transfer_learning_under_other_columns(monkeypatch: Patch, naive: bool) -> None:
+    """A training and two predictions are three scorings of whoever was held out. A blind training adds random
+    features to a row, so that it is not the row of the file. People who are known by rows alone count anew.
+    """
+    if naive:
+        monkeypatch.setattr(build, "_people", lambda *given: None)
+    (theirs, mine), labels = people(60, (3, 2))
+    ids = [f"person {row}" for row in range(60)]
+    bank = Party("bank", mine, labels=labels[:, 0], ids=ids)
+    model = TransferLearner(rounds=1, holdout=0.2).fit([Party("shop", theirs, ids=ids), bank])
+    model.decision_function(Party("shop", theirs, ids=ids))
+    asked = Party("shop", 1.01 * theirs, ids=ids)
+    with nullcontext() if naive else pytest.raises(ScoreRefusal, match="scored 3 times"):
+        model.decision_function(asked)
+    told = model.score_guards_["shop"].ledger._told
+    assert len(told) == (60 + 12 if naive else 60)

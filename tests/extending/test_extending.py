@@ -18,6 +18,7 @@ from securefed.api.simulated import parameters
 from securefed.assembly import ASSEMBLIES
 from securefed.assembly import register as register_assembly
 from securefed.assembly.base import write_arrays
+from securefed.assembly.build import PartyData
 from securefed.audit import audit
 from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
 from securefed.crypto import register as register_scheme
@@ -31,7 +32,7 @@ from securefed.plan.planner import RoundsModel, estimate
 from securefed.plan.rehearsal import Scenario
 from securefed.process.checkpoints import ResumeState
 from securefed.process.model_files import read_shard, save_shard
-from securefed.process.own_data import Alignment, OwnData, agreement_of, build, make_model
+from securefed.process.own_data import Alignment, agreement_of, build, make_model
 from securefed.protocols import losses
 from securefed.protocols.agreement import OBJECTIVES
 from securefed.protocols.loop import PartyContext
@@ -164,7 +165,7 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
     trained = {}
     for name, rows in own.items():
         context = PartyContext(generate(scheme), guard=ScoreGuard(party=name, column_bits=1e6))
-        data = OwnData(features=rows, ids=None, targets=labels if name == "bank" else None)
+        data = PartyData(features=rows, ids=None, targets=labels if name == "bank" else None)
         trained[name], _ = build(shared, agreement, name, data, everybody, models[name], context)
     done = run_local(
         {name: each.program.run for name, each in trained.items()},

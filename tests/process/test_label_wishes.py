@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from securefed.assembly.build import PartyData
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError
 from securefed.process.checkpoints import ResumeState
-from securefed.process.own_data import Alignment, OwnData, agreement_of, build, check_labels, make_model
+from securefed.process.own_data import Alignment, agreement_of, build, check_labels, make_model
 from securefed.protocols.loop import PartyContext
 from securefed.settings.party import DataSettings
 from securefed.settings.run import RunSettings
@@ -129,7 +130,7 @@ def test_what_is_measured_is_around_the_own_fit() -> None:
     shared = agreed(loss="linear", reveal="own-gradient", scheme="plain")
     wishes = DataSettings(file="a.csv", label="y", offset="o", family="poisson").wishes
     targets, side = check_labels(counts, "bank", shared, wishes)
-    data = OwnData(features=features, ids=None, targets=targets, labels=side, offset=offset)
+    data = PartyData(features=features, ids=None, targets=targets, labels=side, offset=offset)
     alignment = Alignment(np.arange(100), np.ones(100, dtype=np.bool_))
     standings = {"shop": ResumeState(2), "bank": ResumeState(3)}
     agreement = agreement_of(shared, standings, 100)
