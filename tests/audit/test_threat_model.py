@@ -71,6 +71,10 @@ TWINS = {
         f"{AUDIT}/test_blind_repeats.py",
         "test_another_question_after_each_interruption",
     ),
+    "the same people under other columns, in transfer learning too": (
+        f"{AUDIT}/test_blind_repeats.py",
+        "test_people_of_transfer_learning_under_other_columns",
+    ),
     "more than p + m bits of a party's part of a score": (
         f"{AUDIT}/test_blind_repeats.py",
         "test_a_label_party_and_a_helper_read_a_share_modulo_what_is_booked",
