@@ -81,8 +81,6 @@ class Request:
     """How many the other holder sends."""
     take: Callable[[Share], Share]
     """Return this holder's share of the product, from the other's differences."""
-    sizes: tuple[int, int] | None = None
-    """Where nothing is computed: the differences that the first holder would send, and the second one."""
 
 
 # Programs in trips
@@ -150,8 +148,8 @@ def trip_sizes(move: Move) -> list[tuple[int, int]]:
     try:
         wanted = next(move)
         while True:
-            each = [request.sizes or (request.outgoing.shape[1], request.incoming) for request in wanted]
-            sizes.append((sum(first for first, _ in each), sum(second for _, second in each)))
+            outgoing = sum(request.outgoing.shape[1] for request in wanted)
+            sizes.append((outgoing, sum(request.incoming for request in wanted)))
             wanted = move.send([request.take(shares.zeros(request.incoming)) for request in wanted])
     except StopIteration:
         return sizes
@@ -275,7 +273,7 @@ class Correlations:
 
 
 class Count:
-    """The products that a program asks for."""
+    """The products that a program of the first holder asks for."""
 
     def __init__(self, matrices: Mapping[Name, FixedMatrix]) -> None:
         self._matrices = matrices
@@ -292,9 +290,8 @@ class Count:
     def times(self, name: Name, vectors: Share) -> Request:
         matrix, count = self._matrices[name], vectors.shape[2]
         self.columns[name] += count
-        numbers = matrix.inner * count
-        sizes = (numbers * matrix.knows(first=False), numbers * matrix.knows(first=True))
-        return Request(shares.zeros(0), 0, lambda theirs: shares.zeros(matrix.rows, count), sizes)
+        outgoing, incoming = (matrix.inner * count * matrix.knows(first=first) for first in (False, True))
+        return Request(shares.zeros(outgoing), incoming, lambda theirs: shares.zeros(matrix.rows, count))
 
     def pair(self, shape: Shape, count: int) -> Pair:
         self.triples[shape] += count

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -126,13 +126,13 @@ def count_products(
 
 
 class TransferRound:
-    """The products of one round at one holder."""
+    """The products of one round at one holder. Inside, shares are by output: (5, outputs, rows, columns)."""
 
     def __init__(
         self, plan: TransferPlan, products: Products, labels: Share, rate: float, *, first: bool, helper: bool
     ) -> None:
         """`labels`: this holder's share of c, (5, d_B, outputs); `helper`: B is not a holder."""
-        self._plan, self._products, self._labels = plan, products, labels
+        self._plan, self._products, self._labels = plan, products, _by_output(labels, plan.outputs)
         self._rate, self._first, self._helper = rate, first, helper
         self._score_shape = Shape(1 + 2 * plan.size_b, plan.hidden, 1)
 
@@ -143,82 +143,67 @@ class TransferRound:
         """The same for a product by one of B's matrices."""
         return self._cut(share, b_fraction(helper=self._helper))
 
-    # Columns of all outputs side by side, and by output
-
-    def _by_output(self, columns: Share) -> Share:
-        """(5, d, width) -> (5, outputs, d, h)."""
-        c, h = self._plan.outputs, self._plan.hidden
-        return columns.reshape(LIMBS, -1, c, h).transpose(0, 2, 1, 3)
-
-    def _together(self, outputs: Share) -> Share:
-        """(5, outputs, d, h) -> (5, d, width)."""
-        return np.ascontiguousarray(outputs.transpose(0, 2, 1, 3)).reshape(
-            LIMBS, outputs.shape[2], self._plan.width
-        )
-
-    def _own_rows(self, rows: Share) -> Share:
-        """(5, count outputs, width), a row for each output -> (5, outputs, count, h): its own columns."""
-        c, h = self._plan.outputs, self._plan.hidden
-        split = rows.reshape(LIMBS, -1, c, c, h)
-        places = np.arange(c)
-        return np.ascontiguousarray(split[:, :, places, places].transpose(0, 2, 1, 3))
+    def _times(self, name: Name, values: Share) -> Request:
+        """Multiply the columns of all outputs by a fixed matrix."""
+        request = self._products.times(name, _together(values))
+        return replace(request, take=lambda theirs: _by_output(request.take(theirs), values.shape[1]))
 
     # A round
 
     def moves(self, maps: Maps) -> Move:
         """All local steps of a round; returns the new maps."""
+        a, b = (_by_output(each, self._plan.outputs) for each in (maps.a, maps.b))
         if self._plan.sequential:
-            b = yield from self._steps_of_b(maps)
-            a, phi = yield from self._steps_of_a(Maps(maps.a, b, maps.phi))
-            return Maps(a, b, phi)
-        b, (a, phi) = yield from side_by_side(self._steps_of_b(maps), self._steps_of_a(maps))
-        return Maps(a, b, phi)
+            b = yield from self._steps_of_b(a, b, maps.phi)
+            a, phi = yield from self._steps_of_a(a, b, maps.phi)
+        else:
+            both = self._steps_of_b(a, b, maps.phi), self._steps_of_a(a, b, maps.phi)
+            b, (a, phi) = yield from side_by_side(*both)
+        return Maps(_together(a), _together(b), phi)
 
     def score_map(self, maps: Maps) -> Move:
         """v = W_B Phi: (5, d_B, outputs)."""
         pair = self._products.pair(self._score_shape, self._plan.outputs)
-        yield [pair.open([(1, self._by_output(maps.b))], [(0, _transposed(maps.phi))])]
-        rows = slice(1, 1 + self._plan.size_b)
-        return self._cut(_beside(pair.product(rows)))
+        b = _by_output(maps.b, self._plan.outputs)
+        yield [pair.open([(1, b)], [(0, _transposed(maps.phi))])]
+        return _together(self._cut(pair.product(slice(1, 1 + self._plan.size_b))))
 
     # B
 
-    def _steps_of_b(self, maps: Maps) -> Move:
-        plan, products, size = self._plan, self._products, self._plan.size_b
-        pair = products.pair(self._score_shape, plan.outputs)
-        rows = np.concatenate([maps.phi, self._by_output(maps.b)], axis=2)
+    def _steps_of_b(self, a: Share, b: Share, phi: Share) -> Move:
+        plan, size = self._plan, self._plan.size_b
+        pair = self._products.pair(self._score_shape, plan.outputs)
         aligned, _ = yield [
-            products.times(("K'",), maps.a),
-            pair.open([(0, rows)], [(0, _transposed(maps.phi))]),
+            self._times(("K'",), a),
+            pair.open([(0, np.concatenate([phi, b], axis=2))], [(0, _transposed(phi))]),
         ]
         aligned = self._cut(aligned)
         sigma = self._cut(pair.product(slice(0, 1)), QUARTER)
-        start = self._cut(_beside(pair.product(slice(1, 1 + size))))
+        start = self._cut(pair.product(slice(1, 1 + size)))
 
         def first_products() -> Move:
-            both = np.concatenate([maps.b, aligned], axis=1)
             base, _ = yield [
-                products.times(("base", self._rate), both),
-                pair.open([(1 + size, self._by_output(aligned))]),
+                self._times(("base", self._rate), np.concatenate([b, aligned], axis=2)),
+                pair.open([(1 + size, aligned)]),
             ]
-            pulled = self._cut(_beside(pair.product(slice(1 + size, None))))
-            fixed = np.concatenate([start, pulled, self._labels], axis=1)
-            (parts,) = yield [products.times(("chunk", self._rate, 0), fixed)]
+            pulled = self._cut(pair.product(slice(1 + size, None)))
+            fixed = np.concatenate([start, pulled, self._labels], axis=2)
+            (parts,) = yield [self._times(("chunk", self._rate, 0), fixed)]
             return self._cut_by_b(base), fixed, self._cut_by_b(parts)
 
         (base, fixed, parts), (phis, sigmas) = yield from side_by_side(
-            first_products(), self._powers(maps.phi, sigma)
+            first_products(), self._powers(phi, sigma)
         )
         for place, steps in enumerate(plan.chunks[:-1], 1):
             state = yield from self._summed(parts, steps, sigmas)
-            inputs = np.concatenate([state, fixed], axis=1)
-            (parts,) = yield [products.times(("chunk", self._rate, place), inputs)]
+            inputs = np.concatenate([state, fixed], axis=2)
+            (parts,) = yield [self._times(("chunk", self._rate, place), inputs)]
             parts = self._cut_by_b(parts)
         steps = plan.chunks[-1]
-        last = products.pair(Shape(size, steps, plan.hidden), plan.outputs)
-        powers = np.concatenate([phis[power] for power in range(steps)], axis=2)
+        last = self._products.pair(Shape(size, steps, plan.hidden), plan.outputs)
+        powers = np.concatenate(phis[:steps], axis=2)
         yield [last.open([(0, _coefficients(parts, steps))], [(0, powers)])]
-        return shares.add(base, self._together(self._cut(last.product())))
+        return shares.add(base, self._cut(last.product()))
 
     def _powers(self, phi: Share, sigma: Share) -> Move:
         """sigma^k Phi and sigma^k as far as the chunks need them, by doubling: lists by k."""
@@ -244,37 +229,35 @@ class TransferRound:
         return phis, sigmas
 
     def _summed(self, parts: Share, steps: int, sigmas: list[Share]) -> Move:
-        """Z and v, one above the other, from their coefficients: (5, 2 d_B, outputs)."""
+        """Z and v, one above the other, from their coefficients: (5, outputs, 2 d_B, 1)."""
         plan, size = self._plan, self._plan.size_b
-        z, v = parts[:, : steps * size], parts[:, steps * size :]
-        none = shares.zeros(size, plan.outputs)
-        z, v = _coefficients(np.concatenate([z, none], axis=1), steps + 1), _coefficients(v, steps + 1)
-        both = np.concatenate([z, v], axis=2)
+        z, v = parts[:, :, : steps * size], parts[:, :, steps * size :]
+        z = np.concatenate([z, shares.zeros(plan.outputs, size, 1)], axis=2)
+        both = np.concatenate([_coefficients(each, steps + 1) for each in (z, v)], axis=2)
         pair = self._products.pair(Shape(2 * size, steps, 1), plan.outputs)
         powers = np.concatenate(sigmas[1 : steps + 1], axis=2)
-        yield [pair.open([(0, both[:, :, :, 1:])], [(0, powers)])]
-        return _beside(shares.add(both[:, :, :, :1], self._cut(pair.product())))
+        yield [pair.open([(0, both[..., 1:])], [(0, powers)])]
+        return shares.add(both[..., :1], self._cut(pair.product()))
 
     # A
 
-    def _steps_of_a(self, maps: Maps) -> Move:
+    def _steps_of_a(self, a: Share, b: Share, phi: Share) -> Move:
         plan, products, rate = self._plan, self._products, self._rate
         size, c, h, steps = plan.size_a, plan.outputs, plan.hidden, plan.local_steps
-        product, weighed = yield [products.times(("K",), maps.b), products.times(("G",), maps.b)]
+        product, weighed = yield [self._times(("K",), b), self._times(("G",), b)]
         product = self._cut(product)
-        aligned, labels = product[:, :size], self._own_rows(product[:, size:])
+        aligned, labels = product[:, :, :size], _own_rows(product[:, :, size:])
         square = products.pair(Shape(h, plan.size_b, h), c)
-        w_b = self._by_output(maps.b)
         product, _ = yield [
-            products.times(("bases", rate), np.concatenate([maps.a, aligned], axis=1)),
-            square.open([(0, _transposed(w_b))], [(0, self._by_output(self._cut_by_b(weighed)))]),
+            self._times(("bases", rate), np.concatenate([a, aligned], axis=2)),
+            square.open([(0, _transposed(b))], [(0, self._cut_by_b(weighed))]),
         ]
         product = self._cut(product)
-        base, later = product[:, :size], self._own_rows(product[:, size:])
+        base, later = product[:, :, :size], _own_rows(product[:, :, size:])
         s = self._cut(square.product(), QUARTER)
         # Left: Phi_0 to Phi_(Q-1) without the g, then g_0 to g_(Q-2). Right: S/4, then w_i S/4.
         pair = products.pair(Shape(2 * steps - 1, h, steps * h), c)
-        phis = np.concatenate([maps.phi, later[:, :, :-1]], axis=2)
+        phis = np.concatenate([phi, later[:, :, :-1]], axis=2)
         requests: list[Request] = [pair.open([(0, phis)], [(0, s)])]
         if steps > 1:
             requests.append(products.times(("weights", rate), s.reshape(LIMBS, c, h * h)))
@@ -294,31 +277,37 @@ class TransferRound:
                 for i in range(step)
             ]
             gs.append(self._cut(shares.subtract(pulled[:, :, step : step + 1], shares.add(*pushed))))
-        (product,) = yield [products.times(("pushes", rate), self._blocked(gs))]
-        product = self._cut(product)
-        phi = shares.subtract(later[:, :, -1:], self._own_rows(product[:, size:]))
-        return shares.subtract(base, product[:, :size]), phi
-
-    def _blocked(self, rows: Sequence[Share]) -> Share:
-        """(5, outputs, 1, h) each -> (5, count outputs, width), with 0 away from an output's own columns."""
-        c, h = self._plan.outputs, self._plan.hidden
-        whole = shares.zeros(len(rows), c, c, h)
+        # Each output's g stand in its own rows, with 0 in those of the others.
+        blocked = shares.zeros(c, steps, c, h)
         for place in range(c):
-            for number, row in enumerate(rows):
-                whole[:, number, place, place] = row[:, place, 0]
-        return whole.reshape(LIMBS, len(rows) * c, c * h)
+            blocked[:, place, :, place] = np.concatenate(gs, axis=2)[:, place]
+        (product,) = yield [self._times(("pushes", rate), blocked.reshape(LIMBS, c, steps * c, h))]
+        product = self._cut(product)
+        phi = shares.subtract(later[:, :, -1:], _own_rows(product[:, :, size:]))
+        return shares.subtract(base, product[:, :, :size]), phi
+
+
+def _by_output(columns: Share, outputs: int) -> Share:
+    """(5, d, outputs k) -> (5, outputs, d, k)."""
+    split = columns.reshape(LIMBS, columns.shape[1], outputs, -1)
+    return np.ascontiguousarray(split.transpose(0, 2, 1, 3))
+
+
+def _together(values: Share) -> Share:
+    """(5, outputs, d, k) -> (5, d, outputs k)."""
+    return np.ascontiguousarray(values.transpose(0, 2, 1, 3)).reshape(LIMBS, values.shape[2], -1)
+
+
+def _own_rows(values: Share) -> Share:
+    """(5, outputs, count outputs, k), a row for each output -> (5, outputs, count, k): its own rows."""
+    outputs = values.shape[1]
+    return np.stack([values[:, place, place::outputs] for place in range(outputs)], axis=1)
 
 
 def _transposed(blocks: Share) -> Share:
     return np.ascontiguousarray(blocks.transpose(0, 1, 3, 2))
 
 
-def _beside(columns: Share) -> Share:
-    """(5, outputs, d, 1) -> (5, d, outputs)."""
-    return np.ascontiguousarray(columns[:, :, :, 0].transpose(0, 2, 1))
-
-
 def _coefficients(parts: Share, count: int) -> Share:
-    """(5, count d, outputs), one power below the other -> (5, outputs, d, count)."""
-    split = parts.reshape(LIMBS, count, -1, parts.shape[2])
-    return np.ascontiguousarray(split.transpose(0, 3, 2, 1))
+    """(5, outputs, count d, 1), one power below the other -> (5, outputs, d, count)."""
+    return _transposed(parts.reshape(LIMBS, parts.shape[1], count, -1))
