@@ -18,10 +18,9 @@ of the exact loss. The squared hinge's polynomial is exact up to the margin, yH 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,45 +32,18 @@ from securefed.models.local import sigmoid
 Array = NDArray[np.float64]
 
 
-class Loss(ABC):
-    """A loss, row by row. Losses have no state and compare by type.
+@dataclass(frozen=True)
+class Loss:
+    """A loss, row by row."""
 
-    `binary` says that labels are -1 and +1. `margin_weight` is the polynomial's curvature in H, and the
-    largest curvature of the exact loss.
-    """
-
-    name: ClassVar[str]
-    binary: ClassVar[bool]
-    label_weight: ClassVar[float]
-    margin_weight: ClassVar[float]
-
-    @property
-    def reach(self) -> float:
-        """The H of a perfect fit of the Taylor polynomial to a label of 1."""
-        return abs(self.label_weight) / self.margin_weight
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def value(self, H: ArrayLike, y: ArrayLike) -> Array:
-        """Return f(H_i, y_i)."""
-        return self._value(*_pair(H, y))
-
-    def residual(self, H: ArrayLike, y: ArrayLike) -> Array:
-        """Return g(H_i, y_i) = df/dH_i (equation 4)."""
-        return self._residual(*_pair(H, y))
-
-    def taylor_residual(self, H: ArrayLike, y: ArrayLike) -> Array:
-        """Return the residual of the second-order Taylor polynomial of f around H = 0."""
-        margins, labels = _pair(H, y)
-        result: Array = self.label_weight * labels + self.margin_weight * margins
-        return result
+    name: str
+    binary: bool
+    """Labels are -1 and +1."""
+    label_weight: float
+    margin_weight: float
+    """The polynomial's curvature in H, and the largest curvature of the exact loss."""
+    residual: Callable[[Array, Array], Array]
+    """g(H_i, y_i) = df/dH_i of the exact loss (equation 4)."""
 
     def check_labels(self, y: ArrayLike) -> Array:
         """Return y as float64. Raises DataError unless labels are finite and, for a binary loss, -1 or +1."""
@@ -87,68 +59,15 @@ class Loss(ABC):
             raise DataError(f"labels must be -1 or +1 for the loss {self.name!r}; found {classes}")
         return labels
 
-    @abstractmethod
-    def _value(self, H: Array, y: Array) -> Array: ...
 
-    @abstractmethod
-    def _residual(self, H: Array, y: Array) -> Array: ...
-
-
-class Logistic(Loss):
-    """Logistic regression: log(1 + exp(-yH))."""
-
-    name = "logistic"
-    binary = True
-    label_weight = -0.5
-    margin_weight = 0.25
-
-    def predict_proba(self, H: ArrayLike) -> Array:
-        """Return the probability of the label +1: 1 / (1 + exp(-H))."""
-        return sigmoid(np.asarray(H, dtype=np.float64))
-
-    def _value(self, H: Array, y: Array) -> Array:
-        result: Array = np.logaddexp(0.0, -y * H)
-        return result
-
-    def _residual(self, H: Array, y: Array) -> Array:
-        result: Array = -y * sigmoid(-y * H)
-        return result
-
-
-class SquaredError(Loss):
-    """Linear regression: (H - y)^2 / 2. It equals its Taylor polynomial."""
-
-    name = "linear"
-    binary = False
-    label_weight = -1.0
-    margin_weight = 1.0
-
-    def _value(self, H: Array, y: Array) -> Array:
-        result: Array = 0.5 * (H - y) ** 2
-        return result
-
-    def _residual(self, H: Array, y: Array) -> Array:
-        return H - y
-
-
-class SquaredHinge(Loss):
-    """A support vector machine with squared slack: max(0, 1 - yH)^2."""
-
-    name = "squared_hinge"
-    binary = True
-    label_weight = -2.0
-    margin_weight = 2.0
-
-    def _value(self, H: Array, y: Array) -> Array:
-        result: Array = np.maximum(0.0, 1.0 - y * H) ** 2
-        return result
-
-    def _residual(self, H: Array, y: Array) -> Array:
-        result: Array = -2.0 * y * np.maximum(0.0, 1.0 - y * H)
-        return result
-
-
-_LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), SquaredHinge())}
+_LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Loss("logistic", True, -0.5, 0.25, lambda H, y: -y * sigmoid(-y * H)),
+        Loss("linear", False, -1.0, 1.0, lambda H, y: H - y),
+        Loss("squared_hinge", True, -2.0, 2.0, lambda H, y: -2.0 * y * np.maximum(0.0, 1.0 - y * H)),
+    )
+}
 LOSSES: Mapping[str, Loss] = MappingProxyType(_LOSSES)
 
 
@@ -164,11 +83,3 @@ def register(loss: Loss) -> None:
 def get_loss(name: str) -> Loss:
     """Return the loss of that name."""
     return LOSSES[check_choice("loss", name, LOSSES)]
-
-
-def _pair(H: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    margins, labels = np.asarray(H, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    # Broadcasting (S,) against (S, 1) would quietly give S x S residuals.
-    if margins.shape != labels.shape:
-        raise DataError(f"H and y must have the same shape, not {margins.shape} and {labels.shape}")
-    return margins, labels

@@ -51,22 +51,19 @@ Array = NDArray[np.float64]
 ROWS = 240
 
 
-class Tempered(losses.Loss):
-    """log(1 + exp(-yH / 1.5)): logistic regression that is slower to be sure."""
-
-    name, binary = "tempered", True
-    label_weight, margin_weight = -0.5 / 1.5, 0.25 / 1.5**2
-
-    def _value(self, H: Array, y: Array) -> Array:
-        return np.asarray(np.logaddexp(0.0, -y * H / 1.5))
-
-    def _residual(self, H: Array, y: Array) -> Array:
-        return np.asarray(-y / 1.5 * sigmoid(-y * H / 1.5))
+TEMPERED = losses.Loss(
+    "tempered",
+    binary=True,
+    label_weight=-0.5 / 1.5,
+    margin_weight=0.25 / 1.5**2,
+    residual=lambda H, y: np.asarray(-y / 1.5 * sigmoid(-y * H / 1.5)),
+)
+"""log(1 + exp(-yH / 1.5)): logistic regression that is slower to be sure."""
 
 
 @pytest.fixture
 def tempered() -> Iterator[None]:
-    losses.register(Tempered())
+    losses.register(TEMPERED)
     yield
     losses._LOSSES.pop("tempered")
 
@@ -106,14 +103,14 @@ def weights(model: GeneralisedLinear) -> Array:
 
 
 @pytest.mark.usefixtures("tempered")
-def test_a_loss_is_one_class_and_one_line() -> None:
+def test_a_loss_is_one_entry() -> None:
     """In the clear with the polynomial, and blind: the weight of its margin is no power of two."""
     clear = trained(loss="tempered", scheme="plain", loss_form="taylor")
     assert not np.allclose(weights(clear), weights(trained(scheme="plain", loss_form="taylor")), atol=1e-3)
     blind = trained(loss="tempered", scheme="ckks", release=True)
     np.testing.assert_allclose(weights(blind), weights(clear), atol=2e-3)
     with pytest.raises(SettingError, match="there is one of that name"):
-        losses.register(Tempered())
+        losses.register(TEMPERED)
 
 
 @pytest.mark.usefixtures("toy_scheme")

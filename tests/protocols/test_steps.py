@@ -35,7 +35,7 @@ from securefed.protocols.schedules import (
 )
 from securefed.protocols.steps import LocalProblem, OwnSteps, stable
 from tests.flat import linear
-from tests.protocols.taylor import taylor_value
+from tests.protocols.taylor import taylor_residual, taylor_value
 
 Array = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ def trajectory(
     for t in range(agreement.stopping.rounds):
         for active in turns:
             margins = np.sum([x @ part for x, part in zip(blocks, theta, strict=True)], axis=0)
-            residual = loss.taylor_residual(margins, y)
+            residual = taylor_residual(loss, margins, y)
             moved = list(theta)
             for k in active:
                 gradient = blocks[k].T @ residual / len(y) + l2 * theta[k]
