@@ -217,7 +217,8 @@ def until_refused(features: Array, asked: Array, held: float) -> list[list[int]]
     def booked(
         rows: Array, *, key: bytes, context: bytes, precision_bits: int, fraction_bits: int
     ) -> list[int]:
-        return guard.noise(rows, context, precision_bits=precision_bits, fraction_bits=fraction_bits)[0]
+        (noise,), _ = guard.noises(rows, context, precision_bits=precision_bits, fraction_bits=fraction_bits)
+        return noise
 
     for model in asked:
         try:
@@ -337,7 +338,7 @@ def test_a_score_of_few_values_shows_their_patterns_and_the_ledger_says_so() -> 
         len(pairs) == len(set(found.tolist())) == 48
     )  # each pattern is one cluster, and the other way round
     with pytest.warns(ScoreWarning, match=r"16 bits of the \d that its columns hold; .* patterns"):
-        guard.noise(features, b"m", precision_bits=PRECISION, fraction_bits=FRACTION_BITS)
+        guard.noises(features, b"m", precision_bits=PRECISION, fraction_bits=FRACTION_BITS)
     # Further models, which would tell what the levels are, are not answered; two always are.
     assert len(until_refused(features, models(4, 4, seed=8), column_bits(features))) == 2
     # Coarser scores run clusters together.

@@ -275,15 +275,15 @@ def test_people_are_known_by_their_ids_whatever_becomes_of_their_columns() -> No
     guard.know(2 * rows, PEOPLE)
     size = {"precision_bits": 10, "fraction_bits": 76}
     for factor, model in ((1, b"model"), (2, b"retrained"), (2, b"again")):
-        guard.noise(factor * rows, model, **size)
+        guard.noises(factor * rows, model, **size)
     with pytest.raises(ScoreRefusal, match="scored 4 times"):
-        guard.noise(rows, b"once more", **size)
-    guard.noise(3 * rows, b"once more", **size)  # rows that nobody named
+        guard.noises(rows, b"once more", **size)
+    guard.noises(3 * rows, b"once more", **size)  # rows that nobody named
 
 
 def test_a_transcript_says_how_wide_the_noise_is_and_not_what_was_counted() -> None:
     guard = ScoreGuard(KEY, column_bits=BITS)
-    _, facts = guard.noise(np.ones((2, 2)), b"model", precision_bits=10, fraction_bits=76)
+    _, facts = guard.noises(np.ones((2, 2)), b"model", precision_bits=10, fraction_bits=76)
     assert facts == {"blur": {"precision_bits": 10, "noise_bits": 66}, "ledger": "refuse"}
 
 

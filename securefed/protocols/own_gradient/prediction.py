@@ -111,7 +111,7 @@ class Scores:
         agreement, keys = self.agreement, self.keys
         own, bits, facts = scorer.part(features), FRACTION_BITS, dict[str, Any]()
         if agreement.blurs:
-            noise, facts = self.guard.noise(
+            (noise,), facts = self.guard.noises(
                 features, scorer.content(), precision_bits=agreement.score_precision, fraction_bits=bits
             )
             own = on_grid(own, noise, bits)
@@ -155,7 +155,9 @@ class Scores:
         if agreement.blurs:
             precision, bits = agreement.score_precision, result.unit_bits
             context = scorer.content() + question
-            noise, more = self.guard.noise(features, context, precision_bits=precision, fraction_bits=bits)
+            (noise,), more = self.guard.noises(
+                features, context, precision_bits=precision, fraction_bits=bits
+            )
             result = result.add_units(noise)
         masked, mask = result.mask()
         channel.disclose("scores", masked, mask, **more)

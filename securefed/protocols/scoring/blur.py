@@ -166,20 +166,11 @@ class ScoreGuard:
         people, sizes = self._about(rows), (precision_bits, self._entropy(rows), outputs)
         self.ledger.expect(self.party, people, scorings, *sizes, scoring)
 
-    def noise(
-        self, rows: Floats, context: bytes, *, precision_bits: int, fraction_bits: int
-    ) -> tuple[list[int], dict[str, Any]]:
-        """Return the noise of one scoring by a model of one output, and the facts for the transcript."""
-        (noise,), facts = self.noises(
-            rows, context, 1, precision_bits=precision_bits, fraction_bits=fraction_bits
-        )
-        return noise, facts
-
     def noises(
         self,
         rows: Floats,
         context: bytes,
-        outputs: int,
+        outputs: int = 1,
         *,
         precision_bits: int,
         fraction_bits: int,

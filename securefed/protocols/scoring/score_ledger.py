@@ -315,34 +315,30 @@ def _most(told: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 def _record(question: bytes, people: Sequence[bytes], bits: int) -> bytes:
     body = HEAD.pack(MAGIC, bits, len(people), question) + b"".join(people)
-    return body + blake2b(body, digest_size=CHECK).digest()
+    return body + _check(body)
+
+
+def _check(body: bytes) -> bytes:
+    return blake2b(body, digest_size=CHECK).digest()
 
 
 def whole_records(data: bytes) -> int:
     """Return how many bytes of `data` are whole records. An interrupted write leaves a partial record
     behind them.
     """
-    end = 0
-    while len(data) - end >= HEAD.size:
-        magic, _, count, _ = HEAD.unpack_from(data, end)
-        size = HEAD.size + count * DIGEST
-        if magic != MAGIC:
-            raise DataError(f"score ledger: damaged at byte {end}")
-        if len(data) - end < size + CHECK:
+    return sum(HEAD.size + len(people) * DIGEST + CHECK for _, _, people in read_records(data))
+
+
+def read_records(data: bytes) -> list[tuple[bytes, int, list[bytes]]]:
+    """Return the question, the bits told of each person, and the people of each whole record."""
+    records, place = [], 0
+    while len(data) - place >= HEAD.size:
+        magic, bits, count, question = HEAD.unpack_from(data, place)
+        first, last = place + HEAD.size, place + HEAD.size + count * DIGEST
+        if magic == MAGIC and len(data) - last < CHECK:
             break
-        body, check = data[end : end + size], data[end + size : end + size + CHECK]
-        if blake2b(body, digest_size=CHECK).digest() != check:
-            raise DataError(f"score ledger: damaged at byte {end}")
-        end += size + CHECK
-    return end
-
-
-def read_records(data: bytes) -> Iterator[tuple[bytes, int, list[bytes]]]:
-    """Yield the question, the bits told of each person, and the people of each record."""
-    place, end = 0, whole_records(data)
-    while place < end:
-        _, bits, count, question = HEAD.unpack_from(data, place)
-        first = place + HEAD.size
-        last = first + count * DIGEST
-        yield question, bits, [data[i : i + DIGEST] for i in range(first, last, DIGEST)]
+        if magic != MAGIC or _check(data[place:last]) != data[last : last + CHECK]:
+            raise DataError(f"score ledger: damaged at byte {place}")
+        records.append((question, bits, [data[i : i + DIGEST] for i in range(first, last, DIGEST)]))
         place = last + CHECK
+    return records
