@@ -152,12 +152,22 @@ def test_different_runs_are_named_at_both_parties() -> None:
         assert str(error) == text
 
 
+async def waits(link: Link) -> None:
+    """Tell shop that the run has begun here, and wait for an answer that never comes."""
+    link.send("shop", "number", b"")
+    await link.receive("answer", "shop")
+
+
+async def heard(link: Link) -> None:
+    """Return when the run has begun at all peers: one that still greets would wait for us to come back."""
+    for peer in link.peers:
+        await link.receive("number", peer)
+
+
 def test_what_a_program_raises_comes_out_and_the_others_hear_of_it() -> None:
     async def fails(link: Link) -> None:
+        await heard(link)
         raise ZeroDivisionError("a secret number")
-
-    async def waits(link: Link) -> None:
-        await link.receive("answer", "shop")
 
     found = Town("bank", "shop", "mill").run({"bank": waits, "shop": fails, "mill": waits})
     assert isinstance(found["shop"], ZeroDivisionError)
@@ -172,10 +182,8 @@ def test_what_a_program_raises_comes_out_and_the_others_hear_of_it() -> None:
 
 def test_ctrl_c_is_passed_on_and_the_others_hear_of_it() -> None:
     async def interrupted(link: Link) -> None:
+        await heard(link)
         raise KeyboardInterrupt
-
-    async def waits(link: Link) -> None:
-        await link.receive("answer", "shop")
 
     found = Town("bank", "shop").run({"bank": waits, "shop": interrupted})
     assert isinstance(found["shop"], KeyboardInterrupt)
@@ -192,11 +200,9 @@ def test_a_farewell_that_fails_is_said_again() -> None:
         return None if direction == "in" and leaving.is_set() and next(cuts, False) else data
 
     async def interrupted(link: Link) -> None:
+        await heard(link)
         leaving.set()
         raise KeyboardInterrupt
-
-    async def waits(link: Link) -> None:
-        await link.receive("answer", "shop")
 
     town = Town("bank", "shop", timeouts=replace(QUICK, farewell=10.0))
     with Proxy(town.addresses["bank"], cut) as proxy:
@@ -249,13 +255,10 @@ def test_a_party_that_starts_again_sends_all_others_back_to_greet_it() -> None:
 
 def test_a_new_session_is_noticed_while_waiting() -> None:
     town = Town("bank", "shop")
-
-    async def waits(link: Link) -> None:
-        await link.receive("answer", "shop")
-
     bank = town.start("bank", waits)
 
     async def vanishes(link: Link) -> None:
+        await heard(link)
         raise SystemExit
 
     # A killed process says no farewell: an endpoint that is told to be quiet stands in for it here;
