@@ -35,6 +35,7 @@ from securefed.transport.network import (
     Timeouts,
     Waiting,
 )
+from securefed.transport.network.codec import MOST_SECONDS
 
 TEMPORARY = frozenset(
     {
@@ -96,8 +97,6 @@ CLOSING_SECONDS = 60.0
 """How long the others have to write their results before transcripts go uncompared."""
 DIFFERENT = "DIFFER"
 FEWEST_ATTEMPTS = 3
-MOST_SECONDS = 1e10
-"""More than any run takes."""
 DONE_SECONDS = 60.0
 """How long a party that is done waits for others who may not be."""
 

@@ -21,6 +21,7 @@ from securefed.transport.network.codec import (
     GREETING,
     LEFT,
     MARK,
+    MOST_SECONDS,
     PROTOCOL,
     Envelope,
     Hello,
@@ -60,7 +61,7 @@ ENVELOPE = Envelope(
     departure=Path(1.25, 0.5),
 )
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=128)
-SECONDS = st.floats(0, 1e12)
+SECONDS = st.floats(0, MOST_SECONDS, exclude_max=True)
 
 
 @given(
@@ -165,6 +166,7 @@ def test_any_bytes_are_a_value_or_malformed(decode: Any, data: st.DataObject) ->
         ({"departure": Path(math.nan, 0)}, "cannot be parsed"),
         ({"departure": Path(0, math.inf)}, "cannot be parsed"),
         ({"departure": Path(-1, 0)}, "a departure that is out of bounds"),
+        ({"departure": Path(1e308, 1e308)}, "a departure that is out of bounds"),
         ({"sender": "x" * 129}, "a sender that is out of bounds"),
         ({"kind": "a\nb"}, "a kind that is out of bounds or not printable"),
         ({"kind": None}, "a kind that is out of bounds"),

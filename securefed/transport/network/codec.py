@@ -34,6 +34,8 @@ MOST_NAME = 128
 MOST_PARTIES = 256
 MOST_DIFFERENCES = 10
 MOST_NUMBER = 1 << 62
+MOST_SECONDS = 1e10
+"""More than any run takes. A receiver's clock follows the sender's, and larger sums may overflow."""
 LENGTH = struct.Struct(">I")
 
 ABSENT, GREETING, RUNNING, FINISHED, LEFT = range(5)
@@ -259,7 +261,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "bool": lambda flag: _sound(flag, bool),
     "int": lambda count: _sound(count, int, 0 <= count < MOST_NUMBER),
     "float": lambda number: _sound(float(number), float, math.isfinite(number)),
-    "Path": lambda pair: Path(*(_sound(float(each), float, 0 <= each < math.inf) for each in pair)),
+    "Path": lambda pair: Path(*(_sound(float(each), float, 0 <= each < MOST_SECONDS) for each in pair)),
     "Mapping[str, bytes]": lambda parts: {
         READERS["str"](name): READERS["bytes"](part) for name, part in parts.items()
     },
