@@ -30,7 +30,7 @@ from securefed.process.checkpoints import remove_folder
 from securefed.process.keys import PartyKeys, load_keys
 from securefed.process.model_files import score_guard
 from securefed.process.own_data import load_data
-from securefed.process.party_run import DataSession, KeyHolderSession, Session
+from securefed.process.party_run import Session
 from securefed.process.recording import Events, Listener
 from securefed.protocols.agreement import trust_lines
 from securefed.report.page import REASONS, seconds, size
@@ -95,10 +95,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         display = _Display(terminal, party)
         listeners = [display.on_event, *_served(args, party, keys, terminal, stack)]
         events = stack.enter_context(Events(args.events, listeners))
-        if data is None:
-            session: Session = KeyHolderSession(party, keys, mapper, events)
-        else:
-            session = DataSession(party, keys, mapper, *data, events)
+        session = Session(party, keys, mapper, data, events)
         check_folder(session, args.resume, args.restart)
         try:
             account = _take_part(session, keys, terminal, display, restart=args.restart)

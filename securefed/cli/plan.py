@@ -155,7 +155,7 @@ def _situation(
         rows = args.rows
         own = 0
         if party.data is not None:
-            data, _, _ = load_data(party)
+            data = load_data(party)
             own = data.features.shape[1]
             if rows is None:
                 rows = len(data.features)

@@ -19,7 +19,7 @@ from securefed.files import minor_version, write_json
 from securefed.process.keys import PartyKeys, Signatures, check_certificates
 from securefed.process.message_sizes import SIZES
 from securefed.process.own_data import ALIGNMENT_KINDS
-from securefed.process.party_run import DataSession, Session
+from securefed.process.party_run import Session
 from securefed.protocols.messages import KINDS
 from securefed.report.page import render
 from securefed.report.summary import PartyAccount
@@ -115,7 +115,7 @@ def check_folder(session: Session, resume: bool, restart: bool) -> None:
             f"{folder} holds an unfinished run at round {session.last_round}; --resume goes on, --restart "
             "throws it away"
         )
-    if store.aligned and isinstance(session, DataSession):
+    if store.aligned:
         session.check_unchanged()
     for path in store.set_aside_damaged():
         text = f"{path} is damaged and was set aside; an older checkpoint is used"

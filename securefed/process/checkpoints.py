@@ -1,8 +1,8 @@
 """To go on after an interruption: what a party keeps after each round, and what all parties conclude from it.
 
-    timeline.sfc    a record for each round: what it took
     alignment.sfc   once: which of the party's rows are common, in the agreed order
-    round-<n>.sfc   after round n: parameters (shares in blind training), optimiser, counters, sums
+    round-<n>.sfc   after round n: parameters (shares in blind training), optimiser, counters, sums, and what
+                    each round took
 
 The last few rounds are kept, since parties may be a round apart when one of them dies; all go back to the
 last one that every party has. Where parties may be further apart, older rounds are kept too, the fewer the
@@ -28,11 +28,10 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import secrets
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -56,7 +55,7 @@ from securefed.protocols.schedules import Reason
 from securefed.transport.network import Malformed
 
 MAGIC = b"SFCP"
-FORMAT = 2
+FORMAT = 3
 PREFIX = struct.Struct(">4sBH")
 NONCE = 12
 KEPT = 3
@@ -64,9 +63,7 @@ KEPT = 3
 KEPT_APART = 16
 """The same where parties may be further apart: the last so many rounds, and some older ones."""
 NAME = re.compile(r"round-(\d{1,9})\.sfc")
-ALIGNMENT, TIMELINE = "alignment.sfc", "timeline.sfc"
-TIMELINE_ROUND = -2
-LENGTH = struct.Struct(">I")
+ALIGNMENT = "alignment.sfc"
 META = "meta"
 REMEDY = "put the file back from a backup, or start all parties with --restart"
 
@@ -111,8 +108,6 @@ class CheckpointStore:
     def __init__(self, folder: Path, key: bytes, *, party: str, run: str, lockstep: bool = True) -> None:
         self._folder, self._cipher = folder, AESGCM(key)
         self._party, self._run, self._lockstep = party, run, lockstep
-        self._whole = False
-        """The timeline is known to end with a whole record."""
 
     def rounds(self) -> list[int]:
         """Rounds that are there, ascending."""
@@ -178,40 +173,8 @@ class CheckpointStore:
 
     def clear(self) -> None:
         """The alignment first: without it nothing here is a run that could go on, whenever a kill comes."""
-        for name in (ALIGNMENT, TIMELINE, *(f"round-{number}.sfc" for number in self.rounds())):
+        for name in (ALIGNMENT, *(f"round-{number}.sfc" for number in self.rounds())):
             (self._folder / name).unlink(missing_ok=True)
-
-    # The timeline grows by a record a round; a checkpoint that held all of it would grow with the rounds.
-
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record; one that a kill or a full disk cut short is not missed, and goes first."""
-        nonce = secrets.token_bytes(NONCE)
-        text = json.dumps(dict(record), allow_nan=False).encode()
-        sealed = nonce + self._cipher.encrypt(nonce, text, self._header(TIMELINE_ROUND))
-        make_folder(self._folder, private=True)
-        path = self._folder / TIMELINE
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            with os.fdopen(descriptor, "r+b") as file:
-                if not self._whole:
-                    file.truncate(sum(LENGTH.size + len(record) for record in _sealed_records(file.read())))
-                self._whole = False
-                file.seek(0, os.SEEK_END)
-                file.write(LENGTH.pack(len(sealed)) + sealed)
-            self._whole = True
-        except OSError as error:
-            raise storage_error(path, error) from None
-
-    def records(self) -> list[dict[str, Any]]:
-        """All records that are whole, in the order of their writing."""
-        path, records = self._folder / TIMELINE, []
-        for sealed in _sealed_records(path.read_bytes() if path.exists() else b""):
-            try:
-                text = self._cipher.decrypt(sealed[:NONCE], sealed[NONCE:], self._header(TIMELINE_ROUND))
-            except (InvalidTag, ValueError):
-                continue  # damaged; the round counts all the same
-            records.append(json.loads(text))
-        return records
 
     def _header(self, round_: int) -> bytes:
         place = {"party": self._party, "run": self._run, "round": round_}
@@ -265,18 +228,6 @@ def _check_writer(path: Path, blob: bytes) -> None:
     except (ValueError, KeyError, TypeError):
         return
     check_release(f"{path}: the checkpoint", wrote, remedy)
-
-
-def _sealed_records(blob: bytes) -> Iterator[bytes]:
-    """Those that are whole; what is cut short can only be the last."""
-    place = 0
-    while place + LENGTH.size <= len(blob):
-        (size,) = LENGTH.unpack_from(blob, place)
-        sealed = blob[place + LENGTH.size : place + LENGTH.size + size]
-        if len(sealed) < size:
-            return
-        place += LENGTH.size + size
-        yield sealed
 
 
 def remove_folder(folder: Path) -> None:

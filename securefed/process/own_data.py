@@ -44,6 +44,15 @@ from securefed.transport.message import IllegalMessage
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnData(PartyData):
+    """A party's rows, and how they were made from its file."""
+
+    preparation: FittedColumns
+    digest: str
+    """Of the file."""
+
+
 def check_labels(
     labels: NDArray[Any], party: str, shared: RunSettings, wishes: LabelOptions | None = None
 ) -> tuple[Array, LabelModel]:
@@ -71,8 +80,8 @@ def prepare_columns(rows: Rows, settings: DataSettings) -> tuple[FittedColumns, 
     return prepare(rows, chosen, transform=settings.transform, standardise=settings.standardise)
 
 
-def load_data(party: PartyFile) -> tuple[PartyData, FittedColumns, str]:
-    """The party's file as numbers, how they were made, and the file's digest."""
+def load_data(party: PartyFile) -> OwnData:
+    """Return the party's file as numbers, and how they were made."""
     if party.data is None:
         raise SettingError("data: missing; a party needs the table [data] with its file")
     settings, path = party.data, party.folder / party.data.file
@@ -99,8 +108,10 @@ def load_data(party: PartyFile) -> tuple[PartyData, FittedColumns, str]:
     preparation, features = fitted
     if settings.label is not None:
         warn_of_label_columns(labels, features, preparation.names, party.own.name)
-    data = PartyData(
+    return OwnData(
         features=features,
+        preparation=preparation,
+        digest=digest,
         ids=ids,
         targets=targets,
         labels=side,
@@ -108,7 +119,6 @@ def load_data(party: PartyFile) -> tuple[PartyData, FittedColumns, str]:
         weights=weights,
         offset=offset,
     )
-    return data, preparation, digest
 
 
 ALIGNMENT_KINDS: Mapping[str, str] = MappingProxyType(

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -36,9 +35,9 @@ from numpy.typing import NDArray
 
 from securefed.assembly import Trained, assembly_of
 from securefed.assembly.base import read_arrays, write_arrays
-from securefed.assembly.build import Measured, PartyData
+from securefed.assembly.build import Measured
 from securefed.crypto import Mapper
-from securefed.data.columns import FittedColumns, column_bits
+from securefed.data.columns import column_bits
 from securefed.data.ids import id_hint, id_shape
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.files import RunDirectory
@@ -51,6 +50,7 @@ from securefed.process.model_files import label_arrays, save_shard, score_guard,
 from securefed.process.own_data import (
     Alignment,
     NothingInCommon,
+    OwnData,
     agreement_of,
     align,
     build,
@@ -70,7 +70,7 @@ from securefed.protocols.loop import Outcome, PartyContext, PartyLoop, Round
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.report.summary import PartyAccount, Timeline
+from securefed.report.summary import PartyAccount
 from securefed.settings.party import PartyFile
 from securefed.transport import Link, Path, Transcript
 from securefed.transport.network import NetworkLink
@@ -91,12 +91,20 @@ class _AllRefuse(Exception):
         self.error = error
 
 
-class Session(ABC):
-    """A party's part in one run, over all its attempts. Subclasses: with data, and without."""
+class Session:
+    """A party's part in one run, over all its attempts.
 
-    def __init__(self, party: PartyFile, keys: PartyKeys, mapper: Mapper, events: Events) -> None:
+    A party without data, of three or more, learns how many rows are in common. Where nothing is revealed it
+    is the helper: it holds the second shares of the model, has checkpoints of them, and keeps a part of the
+    finished model. Where own gradients are revealed it only holds the key, and has nothing that a run needs
+    to go on.
+    """
+
+    def __init__(
+        self, party: PartyFile, keys: PartyKeys, mapper: Mapper, data: OwnData | None, events: Events
+    ) -> None:
         self.party, self.shared, self.name = party, party.shared, party.own.name
-        self.keys, self.events, self._mapper = keys, events, mapper
+        self.keys, self.events, self._mapper, self._data = keys, events, mapper, data
         self.directory = RunDirectory(party.run_folder, self.name)
         self.store = CheckpointStore(
             self.directory.checkpoints,
@@ -113,44 +121,32 @@ class Session(ABC):
         """Why this run cannot be. All parties see it alike; each ends its program well and says it itself."""
         self._state, self._shapes = ResumeState(0), dict[str, str]()
         self._started = time.monotonic()
+        self._measured: Measured | None = None
+        if data is not None:
+            assembly_of(self.shared.settings).check_columns(data.features)
 
-    # What differs between parties with and without data
-
-    @abstractmethod
     def state(self) -> ResumeState:
         """Return what to tell the others, from what is on disk now."""
-
-    @abstractmethod
-    async def _find_common(self, link: NetworkLink, instance: str) -> int:
-        """Align at a new start; return how many people are in common."""
-
-    @abstractmethod
-    def _common_before(self, plan: ResumePlan) -> int:
-        """Return how many people are in common in a run that goes on."""
-
-    @abstractmethod
-    def _program(
-        self, agreement: Agreement, plan: ResumePlan, recorder: RunRecorder
-    ) -> tuple[PartyLoop, Trained | None]:
-        """Return the program of the training, and what is saved of it at the end."""
-
-    def _guard(self) -> ScoreGuard:
-        """Return what scores are blurred and counted by."""
-        return score_guard(self.party, self.keys)
-
-    def _judge(self) -> None:  # noqa: B027  # a party without labels has nothing to do
-        """Measure the model as soon as held-out scores are there."""
-
-    def _save_preparation(self, holdout: Holdout | None) -> None:  # noqa: B027  # likewise
-        """Write how columns and labels were prepared."""
-
-    def _holdout(self) -> dict[str, Any] | None:
-        """Return what the label party measured."""
-        return None
-
-    def _score_bits(self) -> int | None:
-        """Return what scores have told of this party's people at most, over all runs of its folder."""
-        return None
+        state, data = ResumeState(0), self._data
+        if data is not None:
+            model = make_model(self.shared, self.name, data.features.shape[1], 0)
+            state = ResumeState(
+                model.size,
+                model.is_linear,
+                rows=len(data.features) if self.shared.alignment == "rows" else 0,
+                proposal=token_hex(8) if self.party.is_label_party else "",
+                ids="" if data.ids is None else id_shape(data.ids),
+            )
+        if self.name not in self.shared.stateful or not self.store.aligned:
+            return state
+        meta, rounds = self.store.read_alignment().meta, self.store.rounds()
+        return replace(
+            state,
+            rows=int(meta["rows"]),
+            instance=str(meta["instance"]),
+            rounds=(0, *rounds),
+            ended=self.store.read(rounds[-1]).meta["ended"] if rounds else None,
+        )
 
     # One attempt
 
@@ -198,7 +194,7 @@ class Session(ABC):
             common = await self._find_common(link, plan.instance)
             link.transcript.close()
         else:
-            common = self._common_before(plan)
+            common = plan.rows if self._data is None else int(self.store.read_alignment().meta["rows"])
         agreement = self._all_alike(self._agreement, states, common)
         link.bound(training_sizes(agreement, self.shared.settings.option("key_bits")))
         totals = self._open_transcript(link, plan, agreement)
@@ -245,7 +241,8 @@ class Session(ABC):
             return RunTotals(alignment=link.paused)
         totals, entries = RunTotals(), None
         if start in self.store.rounds():
-            totals, entries = self._totals(start), self.store.read(start).meta["entries"]
+            meta = self.store.read(start).meta
+            totals, entries = RunTotals.from_meta(meta.get("tally")), meta["entries"]
         totals.interruptions += 1
         transcript = resume_transcript(
             path,
@@ -318,14 +315,8 @@ class Session(ABC):
             return None
         states = {name: ResumeState(parameters, is_linear) for name, parameters, is_linear in meta["members"]}
         agreement = agreement_of(self.shared, states, int(self.store.read_alignment().meta["rows"]))
-        totals, path = self._totals(rounds[-1]), Path(*meta["path"])
+        totals, path = RunTotals.from_meta(meta.get("tally")), Path(*meta["path"])
         return self._account(meta["instance"], agreement, rounds[-1], meta["ended"], totals, path)
-
-    def _totals(self, rounds: int) -> RunTotals:
-        """Return the totals as of so many rounds."""
-        newest = {int(row["number"]): row for row in self.store.records()}
-        timeline = Timeline.from_list(newest[number] for number in sorted(newest) if number < rounds)
-        return RunTotals.from_meta(self.store.read(rounds).meta.get("tally"), timeline)
 
     def _account(
         self, instance: str, agreement: Agreement, rounds: int, reason: Reason, totals: RunTotals, path: Path
@@ -360,51 +351,14 @@ class Session(ABC):
             finished=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )
 
-
-class DataSession(Session):
-    """A party with columns."""
-
-    def __init__(
-        self,
-        party: PartyFile,
-        keys: PartyKeys,
-        mapper: Mapper,
-        data: PartyData,
-        preparation: FittedColumns,
-        digest: str,
-        events: Events,
-    ) -> None:
-        super().__init__(party, keys, mapper, events)
-        self._data, self._preparation, self._digest = data, preparation, digest
-        self._columns = data.features.shape[1]
-        self._measured: Measured | None = None
-        model = make_model(self.shared, self.name, self._columns, 0)
-        self._parameters, self._is_linear = model.size, model.is_linear
-        assembly_of(self.shared.settings).check_columns(data.features)
-
-    def state(self) -> ResumeState:
-        state = ResumeState(
-            self._parameters,
-            self._is_linear,
-            rows=len(self._data.features) if self.shared.alignment == "rows" else 0,
-            proposal=token_hex(8) if self.party.is_label_party else "",
-            ids="" if self._data.ids is None else id_shape(self._data.ids),
-        )
-        if not self.store.aligned:
-            return state
-        meta, rounds = self.store.read_alignment().meta, self.store.rounds()
-        return replace(
-            state,
-            rows=int(meta["rows"]),
-            instance=str(meta["instance"]),
-            rounds=(0, *rounds),
-            ended=self.store.read(rounds[-1]).meta["ended"] if rounds else None,
-        )
+    # What a party with data does
 
     def check_unchanged(self) -> None:
         """Refuse to go on with other data or settings than the run began with."""
-        meta = self.store.read_alignment().meta
-        if meta["digest"] != self._digest:
+        data, meta = self._data, self.store.read_alignment().meta
+        if data is None:
+            return
+        if meta["digest"] != data.digest:
             file = self.party.data.file if self.party.data is not None else "the data"
             raise SettingError(
                 f"{file} has changed since the run began; put the old file back, or start all parties with "
@@ -413,23 +367,30 @@ class DataSession(Session):
         before = meta["settings"]
         differing = [
             f"{key}: {value!r} given, and the run began with {before.get(key)!r}"
-            for key, value in self._settings().items()
+            for key, value in self._settings(data).items()
             if before.get(key) != value
         ]
         if differing:
             raise SettingError(f"{'; '.join(differing)}; set back, or start all parties with --restart")
 
-    def _settings(self) -> dict[str, Any]:
-        settings = {**self.shared.to_dict(), "columns": self._preparation.names}
+    def _settings(self, data: OwnData) -> dict[str, Any]:
+        settings = {**self.shared.to_dict(), "columns": data.preparation.names}
         compared: dict[str, Any] = json.loads(json.dumps(settings))
         return compared
 
     def _guard(self) -> ScoreGuard:
-        return score_guard(self.party, self.keys, column_bits(self._data.features))
+        """Return what scores are blurred and counted by."""
+        bits = None if self._data is None else column_bits(self._data.features)
+        return score_guard(self.party, self.keys, bits)
 
     async def _find_common(self, link: NetworkLink, instance: str) -> int:
-        self.directory.preparation.unlink(missing_ok=True)  # of an earlier instance
+        """Align at a new start; return how many people are in common."""
         data, settings, seed = self._data, self.party.data, self.party.own.start_seed
+        if data is None:
+            common = await hear_count(link, self.shared.label_party)
+            self.store.write_alignment(Checkpoint({}, {"instance": instance, "rows": common}))
+            return common
+        self.directory.preparation.unlink(missing_ok=True)  # of an earlier instance
         alignment = await align(
             link,
             self.shared,
@@ -444,8 +405,8 @@ class DataSession(Session):
             # Drawn once: an attempt that started elsewhere would open other sums of the same residuals.
             "start_seed": randbits(63) if seed is None else seed,
             "rows": len(alignment),
-            "digest": self._digest,
-            "settings": self._settings(),
+            "digest": data.digest,
+            "settings": self._settings(data),
         }
         arrays = {"rows": alignment.rows, "labelled": alignment.labelled}
         self.store.write_alignment(Checkpoint(arrays, meta))
@@ -458,76 +419,23 @@ class DataSession(Session):
             )
         return len(alignment)
 
-    def _common_before(self, plan: ResumePlan) -> int:
-        return int(self.store.read_alignment().meta["rows"])
-
     def _program(
         self, agreement: Agreement, plan: ResumePlan, recorder: RunRecorder
     ) -> tuple[PartyLoop, Trained | None]:
-        before = self.store.read_alignment()
-        rows, labelled = before.arrays["rows"], before.arrays["labelled"]
-        alignment = Alignment(rows.astype(np.intp), labelled.astype(np.bool_))
-        model = make_model(self.shared, self.name, self._columns, int(before.meta["start_seed"]))
-        context = self._context(recorder)
-        trained, self._measured = build(
-            self.shared, agreement, self.name, self._data, alignment, model, context
-        )
-        self._restore(trained.program, plan, recorder)
-        return trained.program, trained
-
-    def _judge(self) -> None:
-        """What held-out scores say is on disk before the round counts as done."""
-        labels, settings, measured = self._data.labels, self.party.data, self._measured
-        if measured is None or not measured.quality.scores or labels is None or settings is None:
-            return
-        scores = measured.quality.scores.pop()
-        holdout = labels.learn(measured.quality, scores, measured.own, settings.threshold)
-        self._save_preparation(holdout, scores)
-
-    def _save_preparation(self, holdout: Holdout | None, scores: Array | None = None) -> None:
-        """Write how columns and labels were prepared; a measurement that is there already stays."""
-        if holdout is None and self.directory.preparation.exists():
-            return
-        arrays = self._preparation.to_arrays()
-        if self._data.labels is not None:
-            arrays |= label_arrays(self._data.labels, holdout, scores)
-        write_arrays(self.directory.preparation, arrays)
-
-    def _holdout(self) -> dict[str, Any] | None:
-        if not self.directory.preparation.exists():
-            return None
-        return take_labels(read_arrays(self.directory.preparation, "preparation"), self.shared)[1]
-
-    def _score_bits(self) -> int | None:
-        return None if self.party.is_label_party else score_guard(self.party, self.keys).ledger.total_bits
-
-
-class KeyHolderSession(Session):
-    """The party without data of three or more. It learns how many rows are in common.
-
-    Where nothing is revealed it is the helper: it holds the second shares of the model, has checkpoints of
-    them, and keeps a part of the finished model. Where own gradients are revealed it only holds the key, and
-    has nothing that a run needs to go on.
-    """
-
-    def state(self) -> ResumeState:
-        if self.shared.helper is None or not self.store.aligned:
-            return ResumeState(0)
-        meta, rounds = self.store.read_alignment().meta, self.store.rounds()
-        return ResumeState(0, rows=int(meta["rows"]), instance=str(meta["instance"]), rounds=(0, *rounds))
-
-    async def _find_common(self, link: NetworkLink, instance: str) -> int:
-        common = await hear_count(link, self.shared.label_party)
-        self.store.write_alignment(Checkpoint({}, {"instance": instance, "rows": common}))
-        return common
-
-    def _common_before(self, plan: ResumePlan) -> int:
-        return plan.rows
-
-    def _program(
-        self, agreement: Agreement, plan: ResumePlan, recorder: RunRecorder
-    ) -> tuple[PartyLoop, Trained | None]:
-        program = assembly_of(self.shared.settings).key_holder(agreement, self._context(recorder))
+        """Return the program of the training, and what is saved of it at the end."""
+        context, data = self._context(recorder), self._data
+        if data is not None:
+            before = self.store.read_alignment()
+            rows, labelled = before.arrays["rows"], before.arrays["labelled"]
+            alignment = Alignment(rows.astype(np.intp), labelled.astype(np.bool_))
+            seed = int(before.meta["start_seed"])
+            model = make_model(self.shared, self.name, data.features.shape[1], seed)
+            trained, self._measured = build(
+                self.shared, agreement, self.name, data, alignment, model, context
+            )
+            self._restore(trained.program, plan, recorder)
+            return trained.program, trained
+        program = assembly_of(self.shared.settings).key_holder(agreement, context)
         if self.shared.helper is not None:
             self._restore(program, plan, recorder)
             return program, Trained(program, None)
@@ -535,3 +443,35 @@ class KeyHolderSession(Session):
             evaluates = agreement.evaluates_after(plan.start - 1)
             program.go_on_after(plan.start, evaluates=evaluates, over=plan.ended is not None)
         return program, None
+
+    def _judge(self) -> None:
+        """Measure the model as soon as held-out scores are there: on disk before the round counts as done."""
+        data, settings, measured = self._data, self.party.data, self._measured
+        if measured is None or not measured.quality.scores or settings is None:
+            return
+        if data is not None and data.labels is not None:
+            scores = measured.quality.scores.pop()
+            holdout = data.labels.learn(measured.quality, scores, measured.own, settings.threshold)
+            self._save_preparation(holdout, scores)
+
+    def _save_preparation(self, holdout: Holdout | None, scores: Array | None = None) -> None:
+        """Write how columns and labels were prepared; a measurement that is there already stays."""
+        data = self._data
+        if data is None or (holdout is None and self.directory.preparation.exists()):
+            return
+        arrays = data.preparation.to_arrays()
+        if data.labels is not None:
+            arrays |= label_arrays(data.labels, holdout, scores)
+        write_arrays(self.directory.preparation, arrays)
+
+    def _holdout(self) -> dict[str, Any] | None:
+        """Return what the label party measured."""
+        if self._data is None or not self.directory.preparation.exists():
+            return None
+        return take_labels(read_arrays(self.directory.preparation, "preparation"), self.shared)[1]
+
+    def _score_bits(self) -> int | None:
+        """Return what scores have told of this party's people at most, over all runs of its folder."""
+        if self._data is None or self.party.is_label_party:
+            return None
+        return score_guard(self.party, self.keys).ledger.total_bits

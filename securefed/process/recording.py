@@ -216,8 +216,8 @@ class RunTotals:
         )
 
     def to_meta(self) -> dict[str, Any]:
-        """Without the timeline, which has a file of its own."""
         return {
+            "timeline": self.timeline.to_list(),
             "interruptions": self.interruptions,
             "alignment": [self.alignment.computation, self.alignment.communication],
             "evaluation": [self.evaluation.computation, self.evaluation.communication],
@@ -225,10 +225,10 @@ class RunTotals:
         }
 
     @classmethod
-    def from_meta(cls, meta: Any, timeline: Timeline) -> RunTotals:
+    def from_meta(cls, meta: Any) -> RunTotals:
         try:
             return cls(
-                timeline,
+                Timeline.from_list(meta["timeline"]),
                 int(meta["interruptions"]),
                 ClockPath(*meta["alignment"]),
                 ClockPath(*meta["evaluation"]),
@@ -273,7 +273,7 @@ class RunRecorder:
     def on_scoring(self, state: Round) -> None:
         """Write a checkpoint before an evaluation: an interruption repeats the question, not the round."""
         with state.link.activity("checkpoint"):
-            self._store.append(asdict(self._totals.timeline.add(state)))
+            self._totals.timeline.add(state)
             self._entries = len(state.link.transcript)
             self.write(state.number + 1, None)
 
@@ -281,7 +281,6 @@ class RunRecorder:
         """Write a checkpoint after each round."""
         with state.link.activity("checkpoint"):
             point = self._totals.timeline.add(state)
-            self._store.append(asdict(point))
             if not self.agreement.evaluates_after(state.number):
                 self._entries = len(state.link.transcript)
             ended = self._tracker.update(state.number, state.metric)

@@ -173,34 +173,6 @@ def test_files_that_are_not_checkpoints_are_left_alone(tmp_path: Path) -> None:
     assert kept.rounds() == [1]
 
 
-def test_the_timeline_grows_by_records_and_a_cut_one_is_not_missed(tmp_path: Path) -> None:
-    kept = store(tmp_path)
-    assert kept.records() == []
-    for number in range(3):
-        kept.append({"number": number, "metric": 0.5})
-    path = tmp_path / "checkpoints" / "timeline.sfc"
-    assert b"metric" not in path.read_bytes() and path.stat().st_mode & 0o777 == 0o600
-    path.write_bytes(path.read_bytes()[:-5])
-    assert [row["number"] for row in kept.records()] == [0, 1]
-    kept.write_alignment(some(0))
-    assert kept.records() == []
-
-
-def test_what_follows_a_torn_record_is_read(tmp_path: Path) -> None:
-    """The disk was full for a moment, or the process was killed while it wrote."""
-    store(tmp_path).append({"number": 0})
-    store(tmp_path).append({"number": 1})
-    path = tmp_path / "checkpoints" / "timeline.sfc"
-    for cut in (1, 3, 20):
-        whole = path.read_bytes()
-        path.write_bytes(whole + whole[:cut])
-        again = store(tmp_path)
-        again.append({"number": 2})
-        again.append({"number": 3})
-        assert [row["number"] for row in again.records()] == [0, 1, 2, 3]
-        path.write_bytes(whole)
-
-
 def test_a_removal_that_is_interrupted_leaves_no_run_that_could_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,13 +190,12 @@ def test_a_removal_that_is_interrupted_leaves_no_run_that_could_go_on(
         monkeypatch.setattr(Path, "unlink", some)
 
     for remove in (CheckpointStore.clear, lambda kept: remove_folder(kept._folder)):
-        for most in (1, 2, 3):
+        for most in (1, 2):
             kept = store(tmp_path)
             monkeypatch.setattr(Path, "unlink", unlink)
             kept.write_alignment(some(0))
             kept.write(1, some(1))
             kept.write(2, some(2))
-            kept.append({"number": 0})
             until(most)
             with pytest.raises(KeyboardInterrupt):
                 remove(kept)

@@ -130,7 +130,7 @@ def test_what_is_measured_is_around_the_own_fit() -> None:
     shared = agreed(loss="linear", reveal="own-gradient", scheme="plain")
     wishes = DataSettings(file="a.csv", label="y", offset="o", family="poisson").wishes
     targets, side = check_labels(counts, "bank", shared, wishes)
-    data = PartyData(features=features, ids=None, targets=targets, labels=side, offset=offset)
+    data = PartyData(features=features, targets=targets, labels=side, offset=offset)
     alignment = Alignment(np.arange(100), np.ones(100, dtype=np.bool_))
     standings = {"shop": ResumeState(2), "bank": ResumeState(3)}
     agreement = agreement_of(shared, standings, 100)
