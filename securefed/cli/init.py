@@ -18,9 +18,8 @@ from securefed.process.keys import (
     change_passphrase,
     he_file,
     kept_kinds,
-    make_checkpoint_key,
     make_he_key,
-    make_signing_key,
+    make_key,
 )
 from securefed.settings.describe import party_toml
 from securefed.transport.identity import (
@@ -175,9 +174,9 @@ def make_party_folder(
     make_folder(folder / "peers")
     identity = _own_identity(folder, name, passphrase, days)
     if not (folder / CHECKPOINT_KEY).exists():
-        make_checkpoint_key(folder, passphrase)
+        make_key(folder, CHECKPOINT_KEY, passphrase)
     if not (folder / SIGNING_KEY).exists():
-        make_signing_key(folder, passphrase)
+        make_key(folder, SIGNING_KEY, passphrase)
     for scheme in schemes:
         if not (folder / he_file(scheme)).exists():
             make_he_key(folder, scheme, key_bits, passphrase)

@@ -46,6 +46,9 @@ from securefed.transport.identity import (
 )
 
 CHECKPOINT_KEY, SIGNING_KEY = "checkpoint-key.skf", "signing-key.skf"
+LABELS = {CHECKPOINT_KEY: "securefed checkpoints", SIGNING_KEY: "securefed transcripts"}
+KEY_LENGTH = 32
+"""Bytes of both: AES-256, and the seed of an Ed25519 key."""
 SAVE_EVERY = 1000
 """Openings after which a CKKS key is written again: its file counts them, and a key answers so many."""
 
@@ -66,26 +69,14 @@ def make_he_key(folder: Path, scheme: str, key_bits: int, passphrase: str, *, ov
     return holder.public.key_id.hex()
 
 
-def make_checkpoint_key(folder: Path, passphrase: str) -> None:
-    """A random key, under the same derivation as the TLS key where there is one: one opens both."""
+def make_key(folder: Path, name: str, passphrase: str) -> None:
+    """Write a random key, under the same derivation as the TLS key where there is one: one opens both."""
     beside = folder / SEALED_KEY_FILE
     write_key_file(
-        folder / CHECKPOINT_KEY,
-        secrets.token_bytes(32),
+        folder / name,
+        secrets.token_bytes(KEY_LENGTH),
         passphrase,
-        label="securefed checkpoints",
-        beside=beside if beside.exists() else None,
-    )
-
-
-def make_signing_key(folder: Path, passphrase: str) -> None:
-    """A random Ed25519 key, under the same derivation as the TLS key where there is one."""
-    beside = folder / SEALED_KEY_FILE
-    write_key_file(
-        folder / SIGNING_KEY,
-        Ed25519PrivateKey.generate().private_bytes_raw(),
-        passphrase,
-        label="securefed transcripts",
+        label=LABELS[name],
         beside=beside if beside.exists() else None,
     )
 
@@ -141,27 +132,24 @@ class PartyKeys:
                 f"derivation); securefed init {self.identity.name} --renew passphrase puts it under scrypt "
                 "like the others"
             )
-        self.checkpoint_key = self._read_checkpoint_key()
+        self.checkpoint_key = self._read(CHECKPOINT_KEY)
         self.holder = self._load_holder(kind) if holds and kind is not None else None
         self._saved = 0
 
-    def _read_checkpoint_key(self) -> bytes:
-        secret = read_key_file(self._folder / CHECKPOINT_KEY, self._passphrase).secret
-        if len(secret) != 32:
-            path = self._folder / CHECKPOINT_KEY
-            raise KeyFileError(f"{path}: {len(secret)} bytes, a key has 32; put it back from a backup")
+    def _read(self, name: str) -> bytes:
+        path = self._folder / name
+        secret = read_key_file(path, self._passphrase).secret
+        if len(secret) != KEY_LENGTH:
+            text = f"{len(secret)} bytes, a key has {KEY_LENGTH}; put it back from a backup"
+            raise KeyFileError(f"{path}: {text}")
         return secret
 
     @cached_property
     def signing_key(self) -> Ed25519PrivateKey:
         """The key that signs transcripts; made here for a folder of an older release."""
-        path = self._folder / SIGNING_KEY
-        if not path.exists():
-            make_signing_key(self._folder, self._passphrase)
-        secret = read_key_file(path, self._passphrase).secret
-        if len(secret) != 32:
-            raise KeyFileError(f"{path}: {len(secret)} bytes, a key has 32; put it back from a backup")
-        return Ed25519PrivateKey.from_private_bytes(secret)
+        if not (self._folder / SIGNING_KEY).exists():
+            make_key(self._folder, SIGNING_KEY, self._passphrase)
+        return Ed25519PrivateKey.from_private_bytes(self._read(SIGNING_KEY))
 
     @property
     def score_key(self) -> bytes:

@@ -59,7 +59,6 @@ from securefed.process.own_data import (
 )
 from securefed.process.recording import (
     Events,
-    FileTranscript,
     RunRecorder,
     RunTotals,
     resume_transcript,
@@ -181,8 +180,7 @@ class Session:
         except NothingInCommon as nothing:
             self.refused = DataError(f"{nothing}: {id_hint(self._shapes, self.shared.id_form)}")
         finally:
-            if isinstance(link.transcript, FileTranscript):
-                link.transcript.abandon()
+            link.transcript.abandon()
 
     async def _train(self, link: NetworkLink, states: States) -> None:
         plan = self._all_alike(self._plan, states)

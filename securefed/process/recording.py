@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,50 +39,22 @@ WRITTEN = frozenset(
 Listener = Callable[[str, Mapping[str, Any]], None]
 
 
-class FileTranscript(Transcript):
-    """A transcript in its file; a disk that does not take it any more is one named error."""
+class ToldTranscript(Transcript):
+    """A transcript of which listeners hear as it grows."""
 
-    def __init__(self, party: str, run: str, path: Path, events: Events | None = None) -> None:
+    def __init__(self, party: str, run: str, events: Events | None = None) -> None:
         super().__init__(party, run)
-        self.path, self._events = path, events or Events(None)
-
-    def begin(self) -> None:
-        """Write what is there, and go on writing."""
-        with self._disk():
-            self.stream_to(self.path)
-
-    def close(self) -> None:
-        with self._disk():
-            super().close()
-
-    def abandon(self) -> None:
-        """Let go of the file where the attempt ended; what is in it is whole up to there, and has no end."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            with suppress(OSError):  # every line was written when it happened
-                stream.close()
+        self._events = events or Events(None)
 
     def _append(self, entry: Entry) -> None:
-        with self._disk():
-            super()._append(entry)
+        super()._append(entry)
         self._events.tell("message", entry=entry)
 
-    @contextmanager
-    def _disk(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            stream, self._stream = self._stream, None
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
-            raise storage_error(self.path, error) from None
 
-
-def start_transcript(path: Path, party: str, run: str, events: Events | None = None) -> FileTranscript:
-    """A new one, written to its file as it grows."""
-    transcript = FileTranscript(party, run, path, events)
-    transcript.begin()
+def start_transcript(path: Path, party: str, run: str, events: Events | None = None) -> Transcript:
+    """Return a new one, written to its file as it grows."""
+    transcript = ToldTranscript(party, run, events)
+    transcript.stream_to(path)
     return transcript
 
 
@@ -95,7 +67,7 @@ def resume_transcript(
     *,
     evaluates: bool = False,
     events: Events | None = None,
-) -> FileTranscript:
+) -> Transcript:
     """Return the transcript in the file, cut before round `start` (counted from 0), and write on in the file.
 
     `entries`: how many its checkpoint says to keep. Without it, all of the rounds before `start` stay.
@@ -110,7 +82,7 @@ def resume_transcript(
     if not before.exists():
         write_atomically(before, _whole_lines(path))
     old = Transcript.read(before)
-    transcript = FileTranscript(party, run, path, events)
+    transcript = ToldTranscript(party, run, events)
     if (old.party, old.run) != (party, run) or (old.entries and _broken(old)):
         raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}; {REMEDY}")
     # Keys and agreements of attempts that came to nothing go too: half of them may never have arrived.
@@ -124,7 +96,7 @@ def resume_transcript(
         entries = kept[-1] + 1 if kept else 0
     transcript.entries = old.entries[:entries]
     transcript.note("resumed", "checkpoint", "", start, 0, "setup", dropped=len(old) - len(transcript))
-    transcript.begin()
+    transcript.stream_to(path)
     before.unlink()
     return transcript
 

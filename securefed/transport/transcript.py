@@ -38,7 +38,8 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
 from math import log, sqrt
 from pathlib import Path
 from typing import IO, Any
@@ -49,7 +50,7 @@ from numpy.typing import NDArray
 from securefed.crypto import KEY_KINDS, protects
 from securefed.crypto.wire import HEADER, MAGIC, Kind, Scheme
 from securefed.errors import DataError, plain_text
-from securefed.files import check_release, release
+from securefed.files import check_release, release, storage_error
 from securefed.transport.message import Message
 
 NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in Kind}
@@ -245,7 +246,7 @@ class Entry:
 
     def linked(self, before: str) -> Entry:
         """Return the entry with its place in a chain."""
-        # Here and in _line `asdict` would copy the details in depth, for every message of a run.
+        # Here and in `_append` `asdict` would copy the details in depth, for every message of a run.
         content = {name: value for name, value in vars(self).items() if name != "chain"}
         digest = hashlib.sha256(before.encode() + canonical(content)).hexdigest()
         return replace(self, chain=digest)
@@ -283,6 +284,8 @@ class Transcript:
         self.entries: list[Entry] = []
         self.ending: tuple[int, str] | None = None
         """The last line of its file, if it was read from one: entries, and the end of the chain."""
+        self.path: Path | None = None
+        """Its file, if it has one."""
         self._read = False
         self._secret = os.urandom(32)
         self._stream: IO[str] | None = None
@@ -333,9 +336,7 @@ class Transcript:
     def _append(self, entry: Entry) -> None:
         linked = entry.linked(self.head)
         self.entries.append(linked)
-        if self._stream is not None:
-            self._stream.write(_line(linked))
-            self._stream.flush()
+        self._write(vars(linked))
 
     def mask_print(self, pieces: Iterable[bytes]) -> MaskPrint:
         """Return the fingerprints of a mask."""
@@ -402,21 +403,36 @@ class Transcript:
     # Files
 
     def stream_to(self, path: str | Path) -> None:
-        """Write the lines so far, and each further one at once."""
+        """Write the lines so far, and each further one at once. Raises StorageError."""
         self.close()
-        self._stream = Path(path).open("w", encoding="utf-8")  # noqa: SIM115  # kept open
-        self._stream.write(canonical(self.header).decode() + "\n")
-        for entry in self.entries:
-            self._stream.write(_line(entry))
-        self._stream.flush()
+        self.path = Path(path)
+        try:
+            self._stream = self.path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise storage_error(self.path, error) from None
+        self._write(self.header, *map(vars, self.entries))
 
     def close(self) -> None:
         """End a file that `stream_to` began. Its last line has the number of entries, so that a cut shows."""
-        if self._stream is not None:
-            end = {"end": len(self.entries), "chain": self.head}
-            self._stream.write(canonical(end).decode() + "\n")
-            self._stream.close()
-            self._stream = None
+        self._write({"end": len(self.entries), "chain": self.head})
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the file. Without the last line it is whole up to here, and has no end."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(OSError):  # every line was written when it happened
+                stream.close()
+
+    def _write(self, *lines: Mapping[str, Any]) -> None:
+        if self._stream is None or self.path is None:
+            return
+        try:
+            self._stream.writelines(canonical(line).decode() + "\n" for line in lines)
+            self._stream.flush()
+        except OSError as error:
+            self.abandon()
+            raise storage_error(self.path, error) from None
 
     def save(self, path: str | Path) -> None:
         """Write the whole transcript as JSON lines."""
@@ -450,18 +466,7 @@ class Transcript:
         return transcript
 
 
-FIELDS: dict[str, type] = {
-    "event": str,
-    "kind": str,
-    "peer": str,
-    "round": int,
-    "step": int,
-    "bytes": int,
-    "digest": str,
-    "phase": str,
-    "detail": dict,
-    "chain": str,
-}
+FIELDS = {field.name: {"str": str, "int": int}.get(str(field.type), dict) for field in fields(Entry)}
 
 
 def _entry(line: dict[str, Any]) -> Entry:
@@ -474,7 +479,3 @@ def _entry(line: dict[str, Any]) -> Entry:
         if isinstance(value, int) and not -1 <= value < MOST_NUMBER:
             raise ValueError(f"{name}: a number that no run has")
     return Entry(**line)
-
-
-def _line(entry: Entry) -> str:
-    return canonical(vars(entry)).decode() + "\n"

@@ -9,7 +9,7 @@ import pytest
 
 from securefed.errors import DataError
 from securefed.files import StorageError
-from securefed.process.recording import Events, FileTranscript, resume_transcript, start_transcript
+from securefed.process.recording import Events, resume_transcript, start_transcript
 from securefed.transport import Transcript
 from securefed.transport.message import Message
 from securefed.transport.message import Path as ClockPath
@@ -19,11 +19,9 @@ def message(kind: str, round_: int, sequence: int) -> Message:
     return Message(kind, "r", round_, 0, "bank", "shop", sequence, b"x" * 8, ClockPath())
 
 
-def killed(transcript: FileTranscript) -> None:
+def killed(transcript: Transcript) -> None:
     """Leave the file as a kill leaves it: without its closing line."""
-    left = transcript.path.read_bytes()
-    transcript.close()
-    transcript.path.write_bytes(left)
+    transcript.abandon()
 
 
 def recorded(path: Path, rounds: int) -> None:

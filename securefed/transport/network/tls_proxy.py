@@ -54,8 +54,9 @@ class Connection:
         self.begun = time.monotonic()
         self.admitted = False
         self.logged = False
-        self.inward, self.outward = b"", b""
-        """Bytes that were read at one end and that the other has not taken yet."""
+        self.ends = {outer: inner, inner: outer}
+        self.unsent = {outer: b"", inner: b""}
+        """Bytes for each end that it has not taken yet."""
 
 
 class TlsProxy:
@@ -168,7 +169,7 @@ class TlsProxy:
                 if key.data is None:
                     self._accept()
                 elif key.data.port in self._connections:  # it may have ended a moment ago
-                    self._move(key.data, key.fileobj, ready)
+                    self._move(key.data, key.fileobj, ready)  # type: ignore[arg-type]
             self._send_away_the_slow()
 
     def _accept(self) -> None:
@@ -217,37 +218,25 @@ class TlsProxy:
             end.setblocking(False)
             self._selector.register(end, selectors.EVENT_READ, connection)
 
-    def _move(self, connection: Connection, end: object, ready: int) -> None:
+    def _move(self, connection: Connection, end: socket.socket, ready: int) -> None:
         """Pass on what one end of a connection is ready for."""
-        outer, inner = connection.outer, connection.inner
+        other, unsent = connection.ends[end], connection.unsent
         try:
             if ready & selectors.EVENT_WRITE:
-                if end is inner:
-                    connection.inward = self._send(inner, connection.inward)
-                else:
-                    connection.outward = self._send(outer, connection.outward)
+                unsent[end] = self._send(end, unsent[end])
             if ready & selectors.EVENT_READ:
-                source, target = (outer, inner) if end is outer else (inner, outer)
-                rest = self._pass_on(source, target)
-                if end is outer:
-                    connection.inward = rest
-                else:
-                    connection.outward = rest
+                count = end.recv_into(self._buffer)
+                if count == 0:
+                    raise EOFError
+                unsent[other] = self._send(other, self._buffer[:count])
         except BlockingIOError:
             return
         except (OSError, EOFError):
-            self._over(connection, by_caller=end is outer)
+            self._over(connection, by_caller=end is connection.outer)
             return
         # An end whose bytes are still on their way to the other one is not read.
-        self._watch(outer, connection, read=not connection.inward, write=bool(connection.outward))
-        self._watch(inner, connection, read=not connection.outward, write=bool(connection.inward))
-
-    def _pass_on(self, source: socket.socket, target: socket.socket) -> bytes:
-        """Read once and send at once; return what the target did not take."""
-        count = source.recv_into(self._buffer)
-        if count == 0:
-            raise EOFError
-        return self._send(target, self._buffer[:count])
+        self._watch(end, connection, read=not unsent[other], write=bool(unsent[end]))
+        self._watch(other, connection, read=not unsent[end], write=bool(unsent[other]))
 
     def _send(self, target: socket.socket, data: bytes | memoryview) -> bytes:
         try:
@@ -282,7 +271,7 @@ class TlsProxy:
     def _end(self, connection: Connection) -> None:
         with self._lock:
             self._connections.pop(connection.port, None)
-        for end in (connection.outer, connection.inner):
+        for end in connection.ends:
             with suppress(KeyError, ValueError):
                 self._selector.unregister(end)
             with suppress(OSError):
@@ -291,10 +280,7 @@ class TlsProxy:
 
     def _close_in_child(self) -> None:
         """After a fork, without locks: a thread that held one does not exist here."""
-        for end in (
-            self._listener,
-            *(s for c in list(self._connections.values()) for s in (c.outer, c.inner)),
-        ):
+        for end in (self._listener, *(s for c in list(self._connections.values()) for s in c.ends)):
             with suppress(OSError):
                 end.close()
 
