@@ -337,7 +337,7 @@ def test_a_score_of_few_values_shows_their_patterns_and_the_ledger_says_so() -> 
     assert (
         len(pairs) == len(set(found.tolist())) == 48
     )  # each pattern is one cluster, and the other way round
-    with pytest.warns(ScoreWarning, match=r"16 bits of the \d that its columns hold; .* patterns"):
+    with pytest.warns(ScoreWarning, match=r"16 bits, where .* hold \d\. .* patterns"):
         guard.noises(features, b"m", precision_bits=PRECISION, fraction_bits=FRACTION_BITS)
     # Further models, which would tell what the levels are, are not answered; two always are.
     assert len(until_refused(features, models(4, 4, seed=8), column_bits(features))) == 2

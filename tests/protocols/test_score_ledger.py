@@ -63,7 +63,7 @@ def test_it_warns_and_then_refuses_in_one_line() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ask(ledger, b"1").verdict == "below the line"
-    text = "scored 2 times, 32 bits of the 100 .* at most 3 are allowed.*smaller score_precision"
+    text = "scored 2 times: 32 bits, where .* hold 100. At most 3 scorings .* a smaller score_precision"
     with pytest.warns(ScoreWarning, match=text):
         assert ask(ledger, b"2").verdict == "near"
     assert ask(ledger, b"3").scorings == 3
@@ -71,7 +71,11 @@ def test_it_warns_and_then_refuses_in_one_line() -> None:
         ask(ledger, b"4")
     line = str(caught.value)
     assert "\n" not in line
-    for words in ("shop: a score was asked for", "4 times, 64 bits of the 100", "at most 3 at 2**-10"):
+    for words in (
+        "shop: a score was asked for",
+        "4 times: 64 bits, where shop's columns hold 100",
+        "at most 3 at 2**-10",
+    ):
         assert words in line
     # What was refused was not told.
     assert ask(ledger, b"3").scorings == 3
@@ -109,7 +113,7 @@ def test_questions_of_one_scoring_count_once_and_all_their_bits() -> None:
     again = ScoreLedger(KEY)
     again.restore(ledger.to_bytes())
     assert ask(again, b"use").scorings == 2
-    with pytest.raises(ScoreRefusal, match="scored 3 times, 112 bits of the 100"):
+    with pytest.raises(ScoreRefusal, match=r"scored 3 times: 112 bits, where .* hold 100"):
         ask(again, b"once more")
 
 
@@ -141,9 +145,9 @@ def test_people_with_many_bits_of_one_scoring_do_not_stand_for_others() -> None:
         ask(ledger, bytes([number]), [b"ann"], scoring=b"training", place=bytes([number]))
     for question in (b"a", b"b", b"c"):
         ask(ledger, question, [b"bob"])
-    with pytest.raises(ScoreRefusal, match="scored 4 times, 64 bits"):
+    with pytest.raises(ScoreRefusal, match="scored 4 times: 64 bits"):
         ask(ledger, b"d", [b"ann", b"bob"])
-    with pytest.raises(ScoreRefusal, match="scored 4 times, 64 bits"):
+    with pytest.raises(ScoreRefusal, match="scored 4 times: 64 bits"):
         ledger.expect("shop", [b"ann", b"bob"], 1, 10, BITS)
 
 
@@ -173,7 +177,7 @@ def test_every_output_of_a_model_tells_as_much() -> None:
     ledger = ScoreLedger(KEY)
     assert ask(ledger, b"1", outputs=4).bits == 64 == score_bits(10, 4)
     assert ask(ledger, b"2", outputs=4).bits == 128
-    with pytest.raises(ScoreRefusal, match=r"scored 3 times, 192 bits of the 100 .* at most 2 at"):
+    with pytest.raises(ScoreRefusal, match=r"scored 3 times: 192 bits, where .* hold 100.* at most 2 at"):
         ask(ledger, b"3", outputs=4)
     assert allowed_scorings(200.0, 10, 2) == 3
 
@@ -193,18 +197,20 @@ def test_few_columns_are_scored_twice_the_first_time_in_silence() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ask(ledger, b"1", column_bits=23.0).verdict == "near"
-    with pytest.warns(ScoreWarning, match="scored 2 times, 32 bits of the 23 .* at most 2 are allowed"):
+    with pytest.warns(
+        ScoreWarning, match="scored 2 times: 32 bits, where .* hold 23.*At most 2 scorings are allowed"
+    ):
         ask(ledger, b"2", column_bits=23.0)
-    with pytest.raises(ScoreRefusal, match=r"scored 3 times, 48 bits of the 23 .* at most 2 at"):
+    with pytest.raises(ScoreRefusal, match=r"scored 3 times: 48 bits, where .* hold 23.* at most 2 at"):
         ask(ledger, b"3", column_bits=23.0)
 
 
 @pytest.mark.filterwarnings("always::securefed.protocols.scoring.score_ledger.ScoreWarning")
 def test_one_scoring_of_few_values_is_answered_with_a_warning() -> None:
     ledger = ScoreLedger(KEY)
-    with pytest.warns(ScoreWarning, match="16 bits of the 6 .* scores show patterns of its columns"):
+    with pytest.warns(ScoreWarning, match="16 bits, where .* hold 6.* patterns of these columns"):
         assert ask(ledger, b"1", column_bits=5.6).verdict == "shown"
-    with pytest.warns(ScoreWarning, match="32 bits of the 6 .* at most 2 are allowed"):
+    with pytest.warns(ScoreWarning, match="32 bits, where .* hold 6.*At most 2 scorings are allowed"):
         ask(ledger, b"2", column_bits=5.6)
     with pytest.raises(ScoreRefusal):
         ask(ledger, b"3", column_bits=5.6)
@@ -213,7 +219,7 @@ def test_one_scoring_of_few_values_is_answered_with_a_warning() -> None:
 @pytest.mark.filterwarnings("always::securefed.protocols.scoring.score_ledger.ScoreWarning")
 def test_to_warn_or_not_to_count_takes_a_word() -> None:
     ledger = ScoreLedger(KEY, "warn")
-    with pytest.warns(ScoreWarning, match="columns can be found from scores"):
+    with pytest.warns(ScoreWarning, match="columns can then be found from scores"):
         for number in range(9):
             state = ask(ledger, bytes([number]))
     assert (state.scorings, state.verdict) == (9, "past")
@@ -316,7 +322,7 @@ def test_an_estimator_refuses_before_it_trains_and_says_how_to_go_on(keys: Keys)
     """64 rows: five columns of six bits hold 30, which allows no more than two scorings."""
     model, holders = learner(keys, rounds=4, evaluate_every=1)
     with pytest.raises(
-        ScoreRefusal, match=r"shop: 4 evaluations are planned.* of the 30 .*score_ledger='warn'"
+        ScoreRefusal, match=r"shop: 4 evaluations are planned.* hold 30; .*score_ledger='warn'"
     ):
         model.fit(parties(64), keys=holders)
     seldom, _ = learner(keys, rounds=4, evaluate_every=4)

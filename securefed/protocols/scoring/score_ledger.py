@@ -243,9 +243,10 @@ class ScoreLedger:
         if state.verdict == "below the line" or (state.verdict == "near" and state.scorings <= 1):
             return
         allowed = state.allowed
+        times = "once" if state.scorings == 1 else f"{state.scorings} times"
         numbers = (
-            f"{party}: {why}, and a person would be scored {state.scorings} times, {state.bits} bits of the"
-            f" {state.column_bits:.0f} that its columns hold"
+            f"{party}: {why}, and a person would be scored {times}: {state.bits} bits,"
+            f" where {party}'s columns hold {state.column_bits:.0f}"
         )
         if state.verdict == "past" and self.mode == "refuse":
             raise ScoreRefusal(
@@ -255,12 +256,12 @@ class ScoreLedger:
         if state.verdict not in self._warned:
             self._warned.add(state.verdict)
             remark = {
-                "near": f"at most {allowed} are allowed",
-                "shown": "so that scores show patterns of its columns",
-                "past": "so that its columns can be found from scores",
+                "near": f"At most {allowed} scorings are allowed",
+                "shown": "Scores then show patterns of these columns",
+                "past": "The columns can then be found from scores",
             }[state.verdict]
-            remedy = "score people less often, or set a smaller score_precision: each bit less shows less"
-            warnings.warn(f"{numbers}; {remark}. To change that, {remedy}", ScoreWarning, stacklevel=4)
+            remedy = "Score people less often, or set a smaller score_precision: each bit less shows less"
+            warnings.warn(f"{numbers}. {remark}. {remedy}", ScoreWarning, stacklevel=4)
 
     # Records: question, precision, people; each whole or not there
 
