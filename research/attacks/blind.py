@@ -73,7 +73,7 @@ def honest_keys(key: RlweKey) -> Floats:
 
 
 def bodies(data: bytes) -> Share:
-    """c1 of a reply with one response, at 70 bits: (4, 4096)."""
+    """c1 of a reply with one response, at 71 bits: (4, 4096)."""
     return bodies_from_bytes(data[: body_bytes(DEGREE, FINE_BITS)], (1, DEGREE), FINE_BITS)[:, 0]
 
 

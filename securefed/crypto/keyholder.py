@@ -12,7 +12,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -67,18 +66,16 @@ class OpeningMemory:
         except ValueError:
             return
 
-    def check(self, digests: Sequence[bytes]) -> None:
-        """Raise OpeningRefused if a ciphertext, by its SHA-256, was opened before or occurs twice."""
+    def admit(self, digests: Sequence[bytes]) -> None:
+        """Record ciphertexts, by their SHA-256, as opened.
+
+        Raises OpeningRefused if one was opened before or occurs twice.
+        """
         short = [digest[:DIGEST] for digest in digests]
         if len(set(short)) < len(short) or any(digest in self._ciphertexts for digest in short):
             raise OpeningRefused(
                 "a ciphertext of this block was opened before; each opening takes a fresh mask"
             )
-
-    def admit(self, digests: Sequence[bytes]) -> None:
-        """Check the ciphertexts and record them as opened, before the opening leaves this party."""
-        self.check(digests)
-        short = [digest[:DIGEST] for digest in digests]
         self._ciphertexts.update(dict.fromkeys(short))
         self._append("".join(f"c {digest.hex()}\n" for digest in short))
         self._bound()
@@ -120,10 +117,6 @@ class SecretKey(ABC):
 
     public: PublicKey
 
-    @cached_property
-    def memory(self) -> OpeningMemory:
-        return OpeningMemory()
-
     @abstractmethod
     def encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted:
         """Encrypt as PublicKey.encrypt does, in the same distribution, but faster."""
@@ -150,17 +143,14 @@ class KeyHolder:
     def __init__(self, secret: SecretKey) -> None:
         self._secret = secret
         self._lock = Lock()
+        self.memory = OpeningMemory()
+        """It is in a file where a run must survive its process."""
         self.openings = 0
         """Openings answered since the key was loaded."""
 
     @property
     def public(self) -> PublicKey:
         return self._secret.public
-
-    @property
-    def memory(self) -> OpeningMemory:
-        """The memory of opened ciphertexts. It is in a file where a run must survive its process."""
-        return self._secret.memory
 
     def encrypt(self, values: ArrayLike, fixed: FixedPoint) -> Encrypted:
         """Encrypt as `public.encrypt` does, but faster."""
@@ -180,18 +170,17 @@ class KeyHolder:
 
     @contextmanager
     def _admitted(self, masked: Masked) -> Iterator[None]:
-        """Admit one opening at a time: check before it, count after it."""
+        """Admit one opening at a time, and every ciphertext once, in whatever block it is."""
         if not isinstance(masked, Masked):
             raise OpeningRefused(
                 f"a {type(masked).__name__} given; a key-holder opens only masked ciphertexts"
             )
         if masked.public.key_id != self.public.key_id:
             raise WrongKey(f"masked under {masked.public!r}, this key-holder has {self.public!r}")
-        digest = hashlib.sha256(masked.to_bytes()).digest()
+        digests = [hashlib.sha256(part).digest() for part in masked.fresh_parts()]
         with self._lock:
-            self.memory.check([digest])
+            self.memory.admit(digests)
             yield
-            self.memory.admit([digest])
             self.openings += 1
 
     def __repr__(self) -> str:

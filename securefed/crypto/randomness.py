@@ -45,7 +45,6 @@ PIECE = 1 << 13
 """Residues that are reduced at a time: they stay in the processor's cache."""
 ANGLE_BITS = 12
 """The highest bits of an angle, which a table has."""
-REST_BITS = 64 - ANGLE_BITS
 NORMAL_PIECE = 1 << 12
 """Pairs of normals that are drawn at a time: they stay in the processor's cache."""
 # The parts of a wide Gaussian: see `gaussian_integers`. Each shift is the deviation below it less three bits.
@@ -188,66 +187,39 @@ def _circle() -> tuple[Floats, Floats]:
     return np.cos(angles), np.sin(angles)
 
 
-def normals(source: ByteSource, count: int, out: Floats | None = None) -> Floats:
-    """Draw normals of deviation 500,000, rounded to whole numbers (Box and Muller). `count` is even.
-
-    A pair is r (cos a, sin a). Half of the normals are the cosines, and the other half are the sines.
+def normal_pairs(source: ByteSource, pairs: int, deviation: float) -> tuple[Floats, Floats]:
+    """Draw normals in pairs (Box and Muller): r cos a of each, and r sin a.
 
     - r is sqrt(-2 log u) deviations, for u = (k + 1/2) 2**-63 as a float64, k uniform on 63 bits.
     - a is uniform on 2**64 angles: one of 4,096 from a table, and a rest below 0.0008 by its series.
 
-    docs/proofs.md says how accurate pairs have to be, and why these are. They go to `out`, if there is one.
+    The tail ends at 9.4 deviations. docs/proofs.md says how accurate pairs have to be, and why these are.
     """
-    pairs = count // 2
-    drawn = np.empty(count) if out is None else out.reshape(-1, copy=False)
+    words = np.frombuffer(source(16 * pairs), dtype="<u8").reshape(2, pairs)
+    uniform = ((words[0] >> np.uint64(1)).view(np.int64) + 0.5) * 2.0**-63
+    radii = np.sqrt(np.log(uniform) * (-2.0 * deviation**2))
+    # The lower bits with a sign, so that the rest is small.
+    rests = (words[1] << np.uint64(ANGLE_BITS)).view(np.int64) * (2 * np.pi * 2.0 ** -(64 + ANGLE_BITS))
+    places = (words[1] >> np.uint64(64 - ANGLE_BITS)).view(np.int64)
     cosines, sines = _circle()
-    size = min(pairs, NORMAL_PIECE)
-    scratch, whole_scratch = np.empty((5, size)), np.empty(size, dtype=np.int64)
-    for start in range(0, pairs, size):
-        many = min(size, pairs - start)
-        radii, rests, across, along, spare = scratch[:, :many]
-        whole = whole_scratch[:many]
-        words = np.frombuffer(source(16 * many), dtype="<u8").reshape(2, many)
-        np.right_shift(words[0], np.uint64(1), out=whole.view(np.uint64))
-        np.add(whole, 0.5, out=radii)
-        radii *= 2.0**-63
-        np.log(radii, out=radii)
-        radii *= -2.0 * NORMAL_DEVIATION**2
-        np.sqrt(radii, out=radii)
-        # The lower bits with a sign, so that the rest is small.
-        np.left_shift(words[1], np.uint64(ANGLE_BITS), out=whole.view(np.uint64))
-        np.multiply(whole, 2 * np.pi * 2.0 ** -(64 + ANGLE_BITS), out=rests)
-        np.right_shift(words[1], np.uint64(REST_BITS), out=whole.view(np.uint64))
-        np.take(cosines, whole, out=along, mode="clip")
-        np.take(sines, whole, out=across, mode="clip")
-        along *= radii
-        across *= radii
-        # The rest x turns by (1 - x**2 / 2, x (1 - x**2 / 6)).
-        np.multiply(rests, rests, out=spare)
-        np.multiply(spare, -1 / 6, out=radii)
-        radii += 1.0
-        rests *= radii
-        spare *= -0.5
-        spare += 1.0
-        first, second = drawn[start : start + many], drawn[pairs + start : pairs + start + many]
-        np.multiply(along, spare, out=first)
-        np.multiply(across, rests, out=radii)
-        first -= radii
-        np.multiply(across, spare, out=second)
-        np.multiply(along, rests, out=radii)
-        second += radii
-        np.rint(first, out=first)
-        np.rint(second, out=second)
-    return drawn
+    along, across = radii * cosines[places], radii * sines[places]
+    squares = rests * rests
+    turn, side = 1 - squares / 2, rests * (1 - squares / 6)
+    return along * turn - across * side, across * turn + along * side
 
 
-def standard_normals(source: ByteSource, count: int) -> Floats:
-    """Draw standard normals by Box and Muller from 64-bit uniforms. The tail ends at 9.4."""
-    half = (count + 1) // 2
-    words = np.frombuffer(source(16 * half), dtype="<u8").astype(np.float64).reshape(2, half)
-    radius = np.sqrt(-2.0 * np.log((words[0] + 1.0) * 2.0**-64))
-    angle = words[1] * (2.0 * np.pi * 2.0**-64)
-    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+def normals(source: ByteSource, count: int, out: Floats | None = None) -> Floats:
+    """Draw normals of deviation 500,000, rounded to whole numbers. `count` is even.
+
+    Half of them are the first of their pairs, and the other half the second. They go to `out`, if there is
+    one.
+    """
+    halves = (np.empty(count) if out is None else out.reshape(-1, copy=False)).reshape(2, count // 2)
+    for start in range(0, count // 2, NORMAL_PIECE):
+        piece = halves[:, start : start + NORMAL_PIECE]
+        for half, drawn in zip(piece, normal_pairs(source, piece.shape[1], NORMAL_DEVIATION), strict=True):
+            np.rint(drawn, out=half)
+    return halves.reshape(-1)
 
 
 def gaussian_integers(source: ByteSource, count: int, deviation: float) -> tuple[Integers, int, Integers]:
@@ -262,7 +234,8 @@ def gaussian_integers(source: ByteSource, count: int, deviation: float) -> tuple
         raise RangeError(f"deviation: {deviation:.3g} given, up to 2^{MOST_DEVIATION_BITS} is allowed")
 
     def rounded(part: float) -> Integers:
-        return np.rint(standard_normals(source, count) * part).astype(np.int64)
+        pairs = normal_pairs(source, (count + 1) // 2, part)
+        return np.rint(np.concatenate(pairs)[:count]).astype(np.int64)
 
     if deviation <= _LOWEST:
         return rounded(deviation), 0, np.zeros(count, dtype=np.int64)

@@ -129,7 +129,7 @@ def test_a_ciphertext_is_opened_once_whatever_stands_beside_it(desk: Desk) -> No
     with pytest.raises(OpeningRefused, match="opened before"):
         desk.holder.open(desk.public.load_masked(changed.to_bytes()))
     with pytest.raises(OpeningRefused, match="opened before"):
-        desk.secret.receive(first, mask.disclose())
+        desk.holder.receive(first, mask.disclose())
     twice = masked_of(desk.public.encrypt(numbers(5000), ONE))
     twice.c1[1] = twice.c1[0]
     with pytest.raises(OpeningRefused, match="opened before"):

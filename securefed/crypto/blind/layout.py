@@ -13,11 +13,11 @@ A larger D means fewer responses and more ciphertexts. `layout` takes the D with
 where processor time counts as bytes too. 301 columns become two panels, of 256 and 45 columns, where that
 costs less.
 
-Of c1 a reply has the highest 70 of its 105 bits, or the highest 42. What is cut off is multiplied by s when a
-reply is read: rounding to 2**35 becomes an error of about 2**39 (tests/crypto/blind/noise.py). In products
-with 70 fraction bits that is 2**-31. Products with a right factor of 67 bits in one piece have more noise
-than 42 bits of c1 bring, 2**67, and scores can bear it: they have 95 fraction bits. 70 bits are three limbs
-and a third of one. The thirds of three coefficients make a limb.
+Of c1 a reply has the highest 71 of its 105 bits, or the highest 42. What is cut off is multiplied by s when a
+reply is read: rounding to 2**34 becomes an error of about 2**38 (tests/crypto/blind/noise.py). In products
+with 70 fraction bits that is 2**-32. Products with a right factor of 67 bits in one piece have more noise
+than 42 bits of c1 bring, 2**67, and scores can bear it: they have 95 fraction bits. 71 bits are three limbs
+and a byte.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.lattice.ring import DEGREE, EXACT_TERMS, PRIMES
 from securefed.crypto.randomness import SEED_BYTES
 from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, Floats, size_in_bytes
 from securefed.errors import FormatError
 
-FINE_BITS, COARSE_BITS = 70, 42
-THIRD_BITS = LIMB_BITS // 3
+FINE_BITS, COARSE_BITS = 71, 42
 
 Limbs = NDArray[np.int64]
 
@@ -220,68 +220,38 @@ def kept_limbs(bits: int) -> int:
     return -(-bits // LIMB_BITS)
 
 
-def _thirds(count: int, bits: int) -> int:
-    """Return the limbs that the thirds of so many coefficients make."""
-    return -(-count // 3) if bits % LIMB_BITS else 0
-
-
 def body_bytes(count: int, bits: int) -> int:
     """Return the length of `bodies_to_bytes` for one polynomial of so many coefficients."""
-    return 8 * -(-(bits // LIMB_BITS * count + _thirds(count, bits)) // 3)
+    return size_in_bytes(count, bits // LIMB_BITS) + (count if bits % LIMB_BITS else 0)
 
 
 def bodies_to_bytes(limbs: Limbs, bits: int) -> bytes:
     """Round limbs (limbs, polynomials, coefficients), the highest of a number, to `bits`, and pack them.
 
-    The limbs are overwritten.
+    A polynomial has its whole limbs, packed, and then the rest of 8 bits, if there is one. The limbs are
+    overwritten.
     """
-    kept, polynomials, count = limbs.shape
-    whole, rest, words = bits // LIMB_BITS, _thirds(count, bits), body_bytes(count, bits) // 8
-    flat = np.zeros((polynomials, 3 * words), dtype=np.int64)
-    if rest:
-        limbs[0] += 1 << (LIMB_BITS - THIRD_BITS - 1)
-        for limb in range(kept - 1):
-            limbs[limb + 1] += limbs[limb] >> LIMB_BITS
-            limbs[limb] &= LIMB_MASK
-        limbs[kept - 1] &= LIMB_MASK
-        thirds = np.zeros((polynomials, 3 * rest), dtype=np.int64)
-        thirds[:, :count] = limbs[0] >> (LIMB_BITS - THIRD_BITS)
-        together = flat[:, whole * count : whole * count + rest]
-        for place in (2, 1, 0):
-            together <<= THIRD_BITS
-            together |= thirds[:, place * rest : (place + 1) * rest]
-    for limb in range(whole):
-        flat[:, limb * count : (limb + 1) * count] = limbs[limb + kept - whole]
-    packed = flat[:, 2 * words :].copy()
-    for place in (1, 0):
-        packed <<= LIMB_BITS
-        packed |= flat[:, place * words : (place + 1) * words]
-    data: bytes = packed.astype("<i8", copy=False).tobytes()
-    return data
+    rest = bits % LIMB_BITS
+    if not rest:
+        return b"".join(shares.to_bytes(limbs[:, i]) for i in range(limbs.shape[1]))
+    limbs[0] += 1 << (LIMB_BITS - rest - 1)
+    for limb in range(len(limbs) - 1):
+        limbs[limb + 1] += limbs[limb] >> LIMB_BITS
+    limbs &= LIMB_MASK
+    last = (limbs[0] >> (LIMB_BITS - rest)).astype(np.uint8)
+    return b"".join(shares.to_bytes(limbs[1:, i]) + last[i].tobytes() for i in range(len(last)))
 
 
 def bodies_from_bytes(data: bytes | memoryview, shape: tuple[int, int], bits: int) -> Limbs:
     """Read what `bodies_to_bytes` packed, or raise FormatError for another length or content."""
-    polynomials, count = shape
-    whole, rest, words = bits // LIMB_BITS, _thirds(count, bits), body_bytes(count, bits) // 8
-    if len(data) != 8 * words * polynomials:
-        raise FormatError(f"polynomials: {len(data)} bytes given, {8 * words * polynomials} are due")
-    packed = np.frombuffer(data, dtype="<i8").reshape(polynomials, words)
-    if packed.size and int(packed.min()) < 0:
-        raise FormatError("polynomials: a bit is set that no number has")
-    flat = np.empty((polynomials, 3 * words), dtype=np.int64)
-    for place in range(3):
-        part = flat[:, place * words : (place + 1) * words]
-        np.right_shift(packed, LIMB_BITS * place, out=part)
-        part &= LIMB_MASK
-    kept = kept_limbs(bits)
-    limbs = np.empty((kept, polynomials, count), dtype=np.int64)
-    for limb in range(whole):
-        limbs[limb + kept - whole] = flat[:, limb * count : (limb + 1) * count]
-    if rest:
-        together = flat[:, whole * count : whole * count + rest]
-        for place in range(3):
-            part = limbs[0, :, place * rest : (place + 1) * rest]
-            part[...] = together[:, : part.shape[1]] >> (THIRD_BITS * place) & ((1 << THIRD_BITS) - 1)
-        limbs[0] <<= LIMB_BITS - THIRD_BITS
+    (polynomials, count), size = shape, body_bytes(shape[1], bits)
+    whole, rest = divmod(bits, LIMB_BITS)
+    if len(data) != polynomials * size:
+        raise FormatError(f"polynomials: {len(data)} bytes given, {polynomials * size} are due")
+    limbs = np.empty((kept_limbs(bits), polynomials, count), dtype=np.int64)
+    for i in range(polynomials):
+        own, end = data[i * size : (i + 1) * size], size_in_bytes(count, whole)
+        limbs[len(limbs) - whole :, i] = shares.from_bytes(own[:end], (whole, count))
+        if rest:
+            limbs[0, i] = np.frombuffer(own[end:], dtype=np.uint8).astype(np.int64) << (LIMB_BITS - rest)
     return limbs

@@ -3,7 +3,7 @@
     encryptor    c1 = a, expanded from a seed;  c0 = e - a s + round(q U / 2**105);  sends the seed and c0
     multiplier   sums of ciphertexts times V, then in this order:
                  re-randomise, switch from q to 2**105, add a mask that is uniform modulo 2**105;
-                 sends the highest 70 or 42 bits of c1, and c0 at the places of U'V alone
+                 sends the highest 71 or 42 bits of c1, and c0 at the places of U'V alone
     encryptor    reads c0 + c1 s
 
 What each party learns. The multiplier sees ciphertexts under a key that it does not have: RLWE with a ternary

@@ -323,6 +323,9 @@ class CkksMasked(Masked):
     def repeated(self) -> int:
         return _repeated(self.c1)
 
+    def fresh_parts(self) -> list[bytes]:
+        return [block.tobytes() for block in self.c1]
+
     def check_sums(self, operand: tuple[int, ...], outputs: int) -> None:
         super().check_sums(operand, outputs)
         if self.layout != RowLayout(operand).contracted(outputs):

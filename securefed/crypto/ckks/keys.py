@@ -11,7 +11,6 @@ is divided out at the end. All the a come from one public seed, so a public key 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from typing import Any, ClassVar
@@ -196,7 +195,6 @@ class CkksSecretKey(SecretKey):
                 f"replace the key"
             )
         flooding = flood(masked.layout, masked.noise)
-        self._admit(masked)
         self.replies += 1
         return CkksOpened(self.public, masked.layout, masked.digest, ring.add(self._phase(masked), flooding))
 
@@ -210,12 +208,7 @@ class CkksSecretKey(SecretKey):
         scale = frame.numbers[0]
         if abs(scale) > MOST_SCALE:
             raise FormatError(f"scale {scale} given, at most {MOST_SCALE} is allowed")
-        self._admit(masked)
         return decode(masked.layout, ring.subtract(self._phase(masked), residues), scale)
-
-    def _admit(self, masked: CkksMasked) -> None:
-        """Admit every c1 only once, in whatever block it is. An honest one is fresh."""
-        self.memory.admit([hashlib.sha256(block.tobytes()).digest() for block in masked.c1])
 
     def _phase(self, masked: CkksMasked) -> Words:
         """Return c0 + c1 s at the layout's coefficients only."""

@@ -195,6 +195,9 @@ class PaillierMasked(Ciphertexts, Masked):
     def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], ciphertexts: Sequence[mpz]) -> None:
         self.public, self.shape, self._ciphertexts = public, shape, list(ciphertexts)
 
+    def fresh_parts(self) -> list[bytes]:
+        return [c.to_bytes(self.public.ciphertext_bytes, "big") for c in self._ciphertexts]
+
     def check_room(self, width: int) -> None:
         entries = prod(self.shape)
         most = -(-entries // slots_for(self.public.bits, width))

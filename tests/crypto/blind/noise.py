@@ -7,7 +7,7 @@ All numbers are in units of the last bit of U'V. An entry's error is a sum of ma
 |---|---|---|
 | errors and rounding of ciphertexts, times V | 1.49 sqrt(10.5 + 1/4) |V| | 4.88 |V| |
 | re-randomisation: sum e_i x_i - x_0 s | 1.49 * 500,000 sqrt(4096 (7 * 10.5 + 2/3)) | 2**28.6 |
-| c1 rounded to 70 bits, times s | 2**35 sqrt(4096 * 2/3 / 12) | 2**38.9 |
+| c1 rounded to 71 bits, times s | 2**34 sqrt(4096 * 2/3 / 12) | 2**37.9 |
 | c1 rounded to 42 bits, where digits have 67 bits or more | | 2**66.9 |
 | the rest of switching | below 4 | |
 
@@ -16,7 +16,7 @@ that share it, all rows, all digits.
 
 | product | size of V | deviation of an entry |
 |---|---|---|
-| a pass of 512 rows | 2**27.5 | 2**38.9: rounding of c1 |
+| a pass of 512 rows | 2**27.5 | 2**37.9: rounding of c1 |
 | a uniform V of 101 rows | 3 digits of 35 bits | 2**40.2 |
 | shares of 70 bits, 101 rows, 10 columns in a response | 2 digits of 36 bits | 2**42.0 |
 | numbers of 72 bits in one piece, 51 rows | 2**71.2 | 2**76.3 |

@@ -1,4 +1,4 @@
-"""c1 of replies in 70 or 42 bits: rounding, packing, refusals."""
+"""c1 of replies in 71 or 42 bits: rounding, packing, refusals."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_what_comes_back_is_rounded(shape: tuple[int, int], bits: int) -> None:
 
 def test_rounding_at_the_ends() -> None:
     """One half goes up, and the largest numbers become 0 modulo 2**84."""
-    integers = [0, (1 << 13) - 1, 1 << 13, (1 << 84) - 1, (1 << 84) - (1 << 13) - 1, (1 << 42) - 1]
+    integers = [0, (1 << 12) - 1, 1 << 12, (1 << 84) - 1, (1 << 84) - (1 << 12) - 1, (1 << 42) - 1]
     result = numbers(
         bodies_from_bytes(bodies_to_bytes(limbs_of(integers, (2, 3)), FINE_BITS), (2, 3), FINE_BITS)
     )
-    assert result == [0, 0, 1 << 14, 0, (1 << 84) - (1 << 14), 1 << 42]
+    assert result == [0, 0, 1 << 13, 0, (1 << 84) - (1 << 13), 1 << 42]
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -61,8 +61,8 @@ def test_polynomials_stand_one_after_the_other(bits: int) -> None:
     assert bodies_to_bytes(limbs.copy(), bits) == b"".join(parts)
 
 
-def test_a_response_takes_63_bits_a_word() -> None:
-    assert body_bytes(4096, FINE_BITS) == 36416  # 35,840 * 64 / 63, to whole words
+def test_a_response_takes_63_bits_a_word_and_a_byte() -> None:
+    assert body_bytes(4096, FINE_BITS) == 9 * 4096
     assert body_bytes(4096, COARSE_BITS) == 21848
 
 
