@@ -61,12 +61,6 @@ def uniform_many_below(bound: int, count: int) -> list[mpz]:
     return [below_from(os.urandom, limit) for _ in range(count)]
 
 
-def uniform_units(modulus: int, count: int) -> list[mpz]:
-    """Draw independent numbers, each uniform among the residues coprime to the modulus."""
-    whole = mpz(modulus)
-    return [unit_from(os.urandom, whole) for _ in range(count)]
-
-
 def bits_from(source: ByteSource, bits: int) -> mpz:
     if bits < 1:
         raise RangeError(f"bits: {bits} given, at least 1 is allowed")

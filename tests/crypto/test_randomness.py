@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from math import gcd
 
 import pytest
+from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +71,7 @@ def test_uniform_below_is_uniform(bound: int) -> None:
 @given(st.integers(2, 1 << 200))
 def test_ranges_hold(bound: int) -> None:
     assert all(0 <= value < bound for value in randomness.uniform_many_below(bound, 3))
-    assert all(gcd(int(value), bound) == 1 for value in randomness.uniform_units(bound, 3))
+    assert all(gcd(int(randomness.unit_from(os.urandom, mpz(bound))), bound) == 1 for _ in range(3))
 
 
 def test_draws_differ() -> None:
@@ -80,7 +82,7 @@ def test_draws_differ() -> None:
     ("draw", "bound"),
     [
         (randomness.uniform_many_below, 0),
-        (randomness.uniform_units, 1),
+        (lambda bound, count: randomness.unit_from(os.urandom, mpz(bound)), 1),
         (randomness.uniform_many_below, -3),
     ],
 )

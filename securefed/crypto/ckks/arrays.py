@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import isfinite, prod
 from typing import TYPE_CHECKING, Any
@@ -100,14 +100,6 @@ def _repeated(c1: Words) -> int:
     return len(c1) - len({block.tobytes() for block in c1})
 
 
-@dataclass(frozen=True)
-class Seeded:
-    """The owner's fresh ciphertexts. c1 comes from a public seed, so only c0 is sent."""
-
-    seed: bytes
-    c0: Words
-
-
 class CkksEncrypted(Encrypted):
     """An array of ciphertexts: blocks of rows, or units of sums."""
 
@@ -120,10 +112,11 @@ class CkksEncrypted(Encrypted):
         *,
         ciphertexts: Sequence[Any] | None = None,
         words: Words | None = None,
-        seeded: Seeded | None = None,
+        seed: bytes = b"",
     ) -> None:
+        """`seed`: the public seed of c1, where the array is fresh from its owner. Then only c0 is sent."""
         self.public, self.form, self.shape, self.bound = public, form, form.layout.shape, form.bound
-        self._objects, self._words, self._seeded = ciphertexts, words, seeded
+        self._objects, self._words, self._seed = ciphertexts, words, seed
 
     @property
     def ciphertexts(self) -> int:
@@ -138,16 +131,12 @@ class CkksEncrypted(Encrypted):
 
     def residues(self) -> Words:
         """Return (ciphertexts, 2, 2, N) residues in NTT form."""
-        if self._seeded is not None:
-            return np.stack([self._seeded.c0, ring.expand(self._seeded.seed, len(self._seeded.c0))], axis=1)
         if self._words is not None:
             return self._words
         ciphertexts = self._objects or ()
         return np.stack([ring.read(item, item.dyn_array()).reshape(2, 2, RING) for item in ciphertexts])
 
     def repeated(self) -> int:
-        if self._seeded is not None:
-            return 0  # c1 of each is another part of the seed's stream
         return _repeated(self.residues()[:, 1])
 
     def _make(self, form: ArrayForm, ciphertexts: Sequence[Any]) -> CkksEncrypted:
@@ -176,7 +165,7 @@ class CkksEncrypted(Encrypted):
     def _add_plain(self, values: Floats) -> CkksEncrypted:
         form = plain_added(self.form)
         polynomials = ring.from_floats(self.form.layout.polynomials(values), self.form.scale)
-        addends = ring.to_ntt(polynomials, structured=True)
+        addends = ring.to_ntt(polynomials)
         pairs = zip(self._seal, addends, strict=True)
         return self._make(form, [apply("add_plain", item, ring.plaintext(addend)) for item, addend in pairs])
 
@@ -232,12 +221,12 @@ class CkksEncrypted(Encrypted):
         ]
 
     def to_bytes(self) -> bytes:
-        form, noise, seeded = self.form, self.form.noise, self._seeded
+        form, noise, seed = self.form, self.form.noise, self._seed
         if form.product:
             raise MaskError("sums over rows are not sent as they are: mask them")
-        head = _HEAD.pack(form.bound, form.magnitude, 0, 0 if seeded is None else _SEEDED)
-        words = self.residues() if seeded is None else seeded.c0
-        body = (b"" if seeded is None else seeded.seed) + words.astype("<u8").tobytes()
+        head = _HEAD.pack(form.bound, form.magnitude, 0, _SEEDED if seed else 0)
+        words = self.residues()[:, :1] if seed else self.residues()
+        body = seed + words.astype("<u8").tobytes()
         numbers = (form.scale, noise.terms, noise.multiplier_bits, noise.blocks)
         return self.public.frame(Kind.ENCRYPTED, head + body, self.shape, numbers).to_bytes()
 
@@ -260,9 +249,10 @@ class CkksEncrypted(Encrypted):
         residues = ring.check_residues(words.reshape(layout.units, -1, 2, RING), "ciphertexts")
         if not residues.any(axis=-1).all():
             raise BadCiphertext("ciphertexts: a polynomial is zero")
-        if seeded:
-            return cls(public, form, seeded=Seeded(frame.payload[_HEAD.size : start], residues[:, 0]))
-        return cls(public, form, words=residues)
+        seed = frame.payload[_HEAD.size : start]
+        if seed:
+            residues = np.stack([residues[:, 0], ring.expand(seed, len(residues))], axis=1)
+        return cls(public, form, words=residues, seed=seed)
 
 
 def _unit_slots(target: SumLayout, rows: RowLayout, multipliers: Floats) -> Complex:

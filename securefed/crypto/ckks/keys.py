@@ -21,7 +21,6 @@ from securefed.crypto.ckks.arrays import (
     CkksEncrypted,
     CkksMasked,
     CkksOpened,
-    Seeded,
     decode,
     flood,
     read_answer,
@@ -72,8 +71,7 @@ def public_parts(secret: Integers) -> tuple[bytes, Words]:
     """Return a fresh seed and a secret key's (PARTS, 3, N) residues b in NTT form."""
     seed = os.urandom(SEED_BYTES)
     images = [secret, *(automorphism(secret, element) for element in ELEMENTS)]
-    # One by one: the transforms are permutations of each other, and together they would be compressed.
-    key, *turned = (ring.to_ntt(ring.from_pieces(image[None], 0, primes=len(PRIMES)))[0] for image in images)
+    key, *turned = ring.to_ntt(ring.from_pieces(np.stack(images), 0, primes=len(PRIMES)))
     zero = np.zeros_like(key)
     small = _small(PARTS * RING).reshape(PARTS, RING)
     noise = ring.to_ntt(ring.from_pieces(small, 0, primes=len(PRIMES)))
@@ -145,7 +143,7 @@ class CkksPublicKey(PublicKey):
         slots = RowLayout(values.shape).slots(values)
         for block in progress(slots, "encrypting", len(slots)):
             polynomial = ring.from_floats(coefficients(block), form.scale)
-            message = ring.to_ntt(polynomial[None], structured=True)[0]
+            message = ring.to_ntt(polynomial[None])[0]
             ciphertexts.append(ring.encrypt(self._key, ring.plaintext(message)))
         return CkksEncrypted(self, form, ciphertexts=ciphertexts)
 
@@ -178,15 +176,15 @@ class CkksSecretKey(SecretKey):
         """Encrypt with c1 from a fresh public seed and c0 = m + e - c1 s: less noise, and half the bytes."""
         form, seed = fresh_form(values.shape, fixed), os.urandom(SEED_BYTES)
         slots = RowLayout(values.shape).slots(values)
-        c0 = np.empty((len(slots), 2, RING), dtype=np.uint64)
+        words = np.empty((len(slots), 2, 2, RING), dtype=np.uint64)
         starts = range(0, len(slots), _CHUNK)
         for start in progress(starts, "encrypting", len(starts)):
             chunk = coefficients(slots[start : start + _CHUNK])
             messages = np.stack([ring.from_floats(p, form.scale, _small(RING)) for p in chunk])
             for i, message in enumerate(ring.to_ntt(messages), start):
-                c1 = ring.expand(seed, 1, first=i)[0]
-                c0[i] = ring.subtract(message, ring.multiply(c1, self._key))
-        return CkksEncrypted(self.public, form, seeded=Seeded(seed, c0))
+                words[i, 1] = ring.expand(seed, 1, first=i)[0]
+                words[i, 0] = ring.subtract(message, ring.multiply(words[i, 1], self._key))
+        return CkksEncrypted(self.public, form, words=words, seed=seed)
 
     def open(self, masked: CkksMasked) -> CkksOpened:
         if self.replies >= self._most_replies:

@@ -306,7 +306,7 @@ def galois_element(stride: int) -> int:
 def _monomial(exponent: int) -> Any:
     polynomial = np.zeros((1, 2, RING), dtype=np.uint64)
     polynomial[..., exponent] = 1
-    return plaintext(to_ntt(polynomial, structured=True)[0])
+    return plaintext(to_ntt(polynomial)[0])
 
 
 def constant(number: int) -> Any:

@@ -440,14 +440,12 @@ def _transform(polynomials: Words, forward: bool) -> Words:
     return np.concatenate(results) if len(results) > 1 else results[0]
 
 
-def to_ntt(polynomials: Words, *, structured: bool = False) -> Words:
+def to_ntt(polynomials: Words) -> Words:
     """Transform (k, 2 or 3, N) coefficients to values at the roots, in SEAL's order.
 
-    Structured polynomials (constants, sparse ones) have transforms that repeat themselves, are compressed and
-    then read slowly; they are transformed with a random one added.
+    A random polynomial is added before and its transform subtracted afterwards. Constants and sparse
+    polynomials have transforms that repeat themselves: SEAL would compress them, and they are read slowly.
     """
-    if not structured:
-        return _transform(polynomials, True)
     filler, transformed = _filler(polynomials.shape[1]), _filler_transformed(polynomials.shape[1])
     shifted = add(polynomials, np.broadcast_to(filler, polynomials.shape))
     return subtract(_transform(shifted, True), np.broadcast_to(transformed, polynomials.shape))

@@ -14,6 +14,7 @@ context, such as a nonce of the verifier. The roots are unique, so key files hav
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -28,8 +29,8 @@ from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.paillier import primes as prime_numbers
 from securefed.crypto.paillier.arrays import Extent, PaillierEncrypted
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure, split_integers
-from securefed.crypto.paillier.primes import OwnerResidues, PrimePair
-from securefed.crypto.randomness import ByteSource, uniform_units
+from securefed.crypto.paillier.primes import FactoredPrime, OwnerResidues, PrimePair
+from securefed.crypto.randomness import ByteSource, unit_from
 from securefed.crypto.scheme import Mapper, PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 from securefed.errors import (
@@ -174,7 +175,7 @@ class PaillierPublicKey(PublicKey):
 
     def draw(self, count: int) -> list[mpz]:
         """Draw `count` values r**n mod n**2, with r uniform in Z_n*."""
-        return self._powers(uniform_units(self.n, count)) if count else []
+        return self._powers([unit_from(os.urandom, self.n) for _ in range(count)])
 
     def _powers(self, units: Sequence[mpz]) -> list[mpz]:
         pieces = [(self.n, piece) for piece in cut(units, self.mapper.workers)]
@@ -279,7 +280,7 @@ class PaillierSecretKey(SecretKey):
         if workers < 2:
             return self._residues.draw(count)
         size = -(-count // workers)
-        pieces = [(self._primes.parts, min(size, count - done)) for done in range(0, count, size)]
+        pieces = [(self._primes, min(size, count - done)) for done in range(0, count, size)]
         work = owner_draw if keep else owner_draw_once
         return [residue for piece in mapper.map(work, pieces) for residue in piece]
 
@@ -329,7 +330,8 @@ class PaillierSecretKey(SecretKey):
             )
         p = mpz.from_bytes(payload[HEAD.size : HEAD.size + p_size], "big")
         q = mpz.from_bytes(payload[HEAD.size + p_size :], "big")
-        key = cls(PrimePair.from_parts(p, cofactors[0], q, cofactors[1]), allow_small=allow_small)
+        primes = PrimePair(FactoredPrime(p, cofactors[0]), FactoredPrime(q, cofactors[1]))
+        key = cls(primes, allow_small=allow_small)
         frame.expect(key.public.scheme, key.public.parameters, key.public.key_id)
         return key
 
@@ -360,17 +362,15 @@ class Opener:
 # Work for this party's other processes. They get the primes, and are as trusted as this one.
 
 
-@lru_cache(maxsize=4)
-def _owner(*parts: int) -> OwnerResidues:
-    return OwnerResidues(PrimePair.from_parts(*parts))
+_owner = lru_cache(maxsize=4)(OwnerResidues)
 
 
-def owner_draw(item: tuple[tuple[mpz, int, mpz, int], int]) -> list[mpz]:
-    return _owner(*item[0]).draw(item[1])
+def owner_draw(item: tuple[PrimePair, int]) -> list[mpz]:
+    return _owner(item[0]).draw(item[1])
 
 
-def owner_draw_once(item: tuple[tuple[mpz, int, mpz, int], int]) -> list[mpz]:
-    return OwnerResidues(PrimePair.from_parts(*item[0])).draw(item[1])
+def owner_draw_once(item: tuple[PrimePair, int]) -> list[mpz]:
+    return OwnerResidues(item[0]).draw(item[1])
 
 
 def owner_decrypt(item: tuple[mpz, mpz, list[mpz]]) -> list[mpz]:

@@ -106,15 +106,6 @@ class PrimePair:
     def n(self) -> mpz:
         return self.p.p * self.q.p
 
-    @property
-    def parts(self) -> tuple[mpz, int, mpz, int]:
-        """The numbers, for other processes of this party: `from_parts` reads them."""
-        return self.p.p, self.p.cofactor, self.q.p, self.q.cofactor
-
-    @classmethod
-    def from_parts(cls, p: mpz, p_cofactor: int, q: mpz, q_cofactor: int) -> PrimePair:
-        return cls(FactoredPrime(p, p_cofactor), FactoredPrime(q, q_cofactor))
-
     @classmethod
     def generate(cls, bits: int) -> PrimePair:
         """Draw primes whose product has exactly `bits` bits, with the operating system's randomness."""

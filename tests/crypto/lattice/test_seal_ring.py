@@ -82,10 +82,10 @@ def test_the_transform_turns_products_of_polynomials_into_products_of_values() -
 def test_structured_polynomials_are_read_at_full_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     sparse = np.zeros((2, 2, RING), dtype=np.uint64)
     sparse[0, :, ::1024] = 7
-    expected = to_ntt(sparse)
+    expected = seal_ring._transform(sparse, True)
     slow: list[int] = []
     monkeypatch.setattr(seal_ring.np, "fromiter", lambda *args, **kwargs: slow.append(1))
-    assert (to_ntt(sparse, structured=True) == expected).all()
+    assert (to_ntt(sparse) == expected).all()
     assert slow == []
 
 
