@@ -99,6 +99,8 @@ class RunDirectory:
         self.checkpoints = self.folder / "checkpoints"
         self.openings = self.folder / f"openings-{party}.log"
         self.lock = self.folder / f".lock-{party}"
+        self.alignments = self.folder / f".alignments-{party}"
+        self.prediction_alignments = self.folder / f".prediction-alignments-{party}"
 
     def make(self) -> None:
         make_folder(self.folder, private=True)

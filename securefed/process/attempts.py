@@ -127,6 +127,7 @@ def throw_away(session: Session) -> None:
     """Delete what an earlier start left of this run. The caller holds the lock and the open endpoint."""
     session.store.clear()
     session.directory.result.unlink(missing_ok=True)
+    session.directory.alignments.unlink(missing_ok=True)
 
 
 class Attempts:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -132,6 +133,8 @@ ALIGNMENT_KINDS: Mapping[str, str] = MappingProxyType(
 
 PHASE = "alignment"
 COUNT_BYTES = 8
+MOST_ALIGNMENTS = 10
+"""Alignments of a run, or of a prediction. Who breaks off after one can put in other ids in the next."""
 
 
 class NothingInCommon(DataError):
@@ -149,6 +152,18 @@ class Alignment:
         return len(self.rows)
 
 
+def count_alignment(tally: Path) -> None:
+    """Count an alignment before it begins: a byte of the file each. SettingError if there are too many."""
+    with tally.open("ab") as file:
+        file.write(b".")
+        count = file.tell()
+    if count > MOST_ALIGNMENTS:
+        raise SettingError(
+            f"ids: {MOST_ALIGNMENTS} alignments were broken off, no more are allowed; a peer that breaks off"
+            " may guess other ids each time. Ask the others why, and start again (a training with --restart)"
+        )
+
+
 async def align(
     link: Link,
     shared: RunSettings,
@@ -157,17 +172,21 @@ async def align(
     known: NDArray[np.bool_] | None,
     mapper: Mapper,
     *,
+    tally: Path,
     peer_ids: int | None = None,
     labels: bool = True,
 ) -> Alignment:
-    """A data party's part. `count`: its rows. `known`: which of them have labels (label party). `peer_ids`:
-    how many ids a peer may put in. Without `labels` nobody asks for them: a prediction.
+    """A data party's part. Without `labels` nobody asks for them: a prediction.
+
+    `count`: its rows. `known`: which of them have labels (label party). `tally`: a file that counts
+    alignments. `peer_ids`: how many ids a peer may put in.
     """
     with link.off_the_clock(PHASE):
         if shared.alignment == "rows" or ids is None:
             rows: NDArray[np.intp] = np.arange(count, dtype=np.intp)
         else:
             parties, form = shared.parties, shared.id_form
+            count_alignment(tally)
             rows = await intersect(link, parties, ids, mapper, form=form, peer_ids=peer_ids)
         if shared.key_holder is not None and link.name == shared.label_party:
             link.send(shared.key_holder, "aligned", len(rows).to_bytes(COUNT_BYTES, "big"))

@@ -396,6 +396,7 @@ class Session:
             len(data.features),
             data.known,
             self._mapper,
+            tally=self.directory.alignments,
             peer_ids=None if settings is None else settings.peer_ids,
         )
         meta = {

@@ -99,6 +99,7 @@ class Scoring:
         self._shared, self._name, self._directory = shared, name, directory
         self._holder, self._mapper, self._shard, self._rows = holder, mapper, shard, rows
         self._guard, self.begun = guard, False
+        directory.prediction_alignments.unlink(missing_ok=True)
         self._due: int | None = None
         """At a party without data: how many rows are scored."""
         self.refused: DataError | None = None
@@ -149,8 +150,9 @@ class Scoring:
             return np.zeros(0, dtype=np.intp)
         if shared.alignment == "rows" and isinstance(link, NetworkLink):
             self._check_counts(link, rows.count)
+        tally, limit = self._directory.prediction_alignments, rows.peer_ids
         alignment = await align(
-            link, shared, rows.ids, rows.count, None, self._mapper, peer_ids=rows.peer_ids, labels=False
+            link, shared, rows.ids, rows.count, None, self._mapper, tally=tally, peer_ids=limit, labels=False
         )
         return alignment.rows
 

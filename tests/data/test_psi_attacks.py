@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +16,13 @@ from securefed.crypto.scheme import SERIAL
 from securefed.data import curve, okvs, psi
 from securefed.data import psi_local as psi_work
 from securefed.data.curve import PRIME
+from securefed.errors import SettingError
+from securefed.process import own_data
+from securefed.settings.run import RunSettings
 from securefed.transport import Link, get_network, run_local
 from securefed.transport.message import Message
 from tests.data.test_psi import align
+from tests.flat import run_table
 
 EVERYBODY = [f"client-{i:03d}" for i in range(60)]
 BANK, SHOP = EVERYBODY[:25], EVERYBODY[15:40]
@@ -193,3 +199,47 @@ def test_guessing_everybody(guesser: str) -> None:
         align(sets, tap, peer_ids=2 * len(SHOP))
     told = {message.kind for message in seen if message.sender == honest}
     assert not told & {"psi-evaluated", "psi-common"}
+
+
+@pytest.mark.parametrize("naive", [False, True], ids=["as it is", "naive"])
+@pytest.mark.parametrize("guesser", ["bank", "shop"], ids=["the hub guesses", "the other guesses"])
+def test_guessing_a_few_after_each_interruption(
+    guesser: str, naive: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A party that breaks off after each alignment comes back with other ids, never more than are allowed."""
+    if naive:
+        monkeypatch.setattr(own_data, "MOST_ALIGNMENTS", 1 << 30)
+    shared = RunSettings.of(run_table({"name": "trial", "parties": ["bank", "shop"]}))
+    found: set[str] = set()
+    with suppress(SettingError):
+        for start in range(0, len(EVERYBODY), 3):
+            ids = {name: EVERYBODY[start : start + 3] if name == guesser else SHOP for name in shared.parties}
+            # The one that guesses counts nothing.
+            tallies = {name: tmp_path / (f"{name}{start}" if name == guesser else name) for name in ids}
+            found |= _aligned(shared, ids, tallies, guesser)
+    assert (found == set(SHOP)) == naive
+    assert naive or found == set(SHOP) & set(EVERYBODY[: 3 * own_data.MOST_ALIGNMENTS])
+
+
+def _aligned(
+    shared: RunSettings, ids: dict[str, list[str]], tallies: dict[str, Path], guesser: str
+) -> set[str]:
+    """What the one that guesses finds in one alignment of three of its ids."""
+
+    def program(name: str) -> Any:
+        async def run(link: Link) -> own_data.Alignment:
+            mine = ids[name]
+            return await own_data.align(link, shared, mine, len(mine), None, SERIAL, tally=tallies[name])
+
+        return run
+
+    try:
+        done = run_local(
+            {name: program(name) for name in ids},
+            run="r",
+            kinds=own_data.ALIGNMENT_KINDS,
+            network=get_network("lan"),
+        )
+    except own_data.NothingInCommon:
+        return set()
+    return {ids[guesser][row] for row in done.outcomes[guesser].rows}
