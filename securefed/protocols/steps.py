@@ -25,9 +25,10 @@ the rounds are accelerated (`Automatic`), which needs only that P times the join
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,83 +43,87 @@ from securefed.protocols.schedules import Automatic
 Array = NDArray[np.float64]
 
 
-@runtime_checkable
-class Optimiser(Protocol):
-    """An update rule: gradient in, new parameters out."""
+@dataclass(eq=False)
+class Optimiser(ABC):
+    """An update rule: gradient in, new parameters out. Its fields are its settings."""
 
     def step(self, parameters: Array, gradient: Array, learning_rate: float) -> Array:
         """Return new parameters. The arguments do not change."""
-        ...
+        if parameters.ndim != 1 or parameters.shape != gradient.shape:
+            raise DataError(
+                "parameters and gradient must be vectors of one length,"
+                f" not {parameters.shape} and {gradient.shape}"
+            )
+        # Zero is allowed: it freezes a party.
+        return parameters - check_number("learning_rate", learning_rate, least=0.0) * self._direction(
+            gradient
+        )
+
+    @abstractmethod
+    def _direction(self, gradient: Array) -> Array:
+        """Return the step at a learning rate of 1."""
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Return a copy of everything that the next step depends on besides its arguments."""
-        ...
-
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from a `state()` of an optimiser with the same settings."""
-        ...
-
-    def clone(self) -> Optimiser:
-        """Return an optimiser with the same settings and no history."""
-        ...
-
-
-class SGD:
-    """Gradient descent: theta - eta g (equation 9)."""
-
-    def __repr__(self) -> str:
-        return "SGD()"
-
-    def step(self, parameters: Array, gradient: Array, learning_rate: float) -> Array:
-        _check_step(parameters, gradient, learning_rate)
-        return parameters - learning_rate * gradient
-
-    def state(self) -> dict[str, NDArray[np.generic]]:
         return {}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        _check_names(state, set())
+        """Continue from a `state()` of an optimiser with the same settings."""
+        if set(state) != (expected := set(self.state())):
+            raise SettingError(
+                f"optimiser state must hold {', '.join(sorted(expected)) or 'nothing'},"
+                f" not {', '.join(sorted(state)) or 'nothing'}"
+            )
 
-    def clone(self) -> SGD:
-        return SGD()
+    def clone(self) -> Self:
+        """Return an optimiser with the same settings and no history."""
+        return replace(self)
 
 
-class Adam:
+@dataclass(eq=False)
+class SGD(Optimiser):
+    """Gradient descent: theta - eta g (equation 9)."""
+
+    def _direction(self, gradient: Array) -> Array:
+        return gradient
+
+
+@dataclass(eq=False)
+class Adam(Optimiser):
     """Adam with bias correction and its authors' defaults."""
 
-    def __init__(self, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> None:
-        self._beta1 = check_number("beta1", beta1, least=0.0, below=1.0)
-        self._beta2 = check_number("beta2", beta2, least=0.0, below=1.0)
-        self._epsilon = check_number("epsilon", epsilon, above=0.0)
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        for name in ("beta1", "beta2"):
+            check_number(name, getattr(self, name), least=0.0, below=1.0)
+        check_number("epsilon", self.epsilon, above=0.0)
         self._steps = 0
         self._first: Array = np.zeros(0)
         self._second: Array = np.zeros(0)
 
-    def __repr__(self) -> str:
-        return f"Adam(beta1={self._beta1}, beta2={self._beta2}, epsilon={self._epsilon})"
-
-    def step(self, parameters: Array, gradient: Array, learning_rate: float) -> Array:
-        _check_step(parameters, gradient, learning_rate)
+    def _direction(self, gradient: Array) -> Array:
         if self._steps == 0:
-            self._first, self._second = np.zeros(parameters.shape), np.zeros(parameters.shape)
-        elif self._first.shape != parameters.shape:
+            self._first, self._second = np.zeros(gradient.shape), np.zeros(gradient.shape)
+        elif self._first.shape != gradient.shape:
             raise DataError(
-                f"this Adam has moments of shape {self._first.shape}, not {parameters.shape};"
+                f"this Adam has moments of shape {self._first.shape}, not {gradient.shape};"
                 " clone() gives a fresh one"
             )
         self._steps += 1
-        self._first = self._beta1 * self._first + (1.0 - self._beta1) * gradient
-        self._second = self._beta2 * self._second + (1.0 - self._beta2) * gradient**2
-        first = self._first / (1.0 - self._beta1**self._steps)
-        second = self._second / (1.0 - self._beta2**self._steps)
-        result: Array = parameters - learning_rate * first / (np.sqrt(second) + self._epsilon)
-        return result
+        self._first = self.beta1 * self._first + (1.0 - self.beta1) * gradient
+        self._second = self.beta2 * self._second + (1.0 - self.beta2) * gradient**2
+        first = self._first / (1.0 - self.beta1**self._steps)
+        second = self._second / (1.0 - self.beta2**self._steps)
+        return first / (np.sqrt(second) + self.epsilon)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         return {"steps": np.array(self._steps), "first": self._first.copy(), "second": self._second.copy()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        _check_names(state, {"steps", "first", "second"})
+        super().restore(state)
         steps = np.asarray(state["steps"])
         first, second = (np.array(state[name], dtype=np.float64) for name in ("first", "second"))
         if steps.shape != () or steps.dtype.kind not in "iu" or int(steps) < 0:
@@ -130,34 +135,12 @@ class Adam:
             )
         self._steps, self._first, self._second = int(steps), first, second
 
-    def clone(self) -> Adam:
-        return Adam(self._beta1, self._beta2, self._epsilon)
-
 
 def get_optimiser(optimiser: str | Optimiser) -> Optimiser:
     """Return a new optimiser, by name ("sgd" or "adam") or with the settings of `optimiser`."""
-    # A class has the same attributes as its instances and would pass for one.
-    if isinstance(optimiser, Optimiser) and not isinstance(optimiser, type):
+    if isinstance(optimiser, Optimiser):
         return optimiser.clone()
     return SGD() if check_choice("optimiser", optimiser, ("sgd", "adam")) == "sgd" else Adam()
-
-
-def _check_step(parameters: Array, gradient: Array, learning_rate: float) -> None:
-    if parameters.ndim != 1 or parameters.shape != gradient.shape:
-        raise DataError(
-            "parameters and gradient must be vectors of one length,"
-            f" not {parameters.shape} and {gradient.shape}"
-        )
-    # Zero is allowed: it freezes a party.
-    check_number("learning_rate", learning_rate, least=0.0)
-
-
-def _check_names(state: Mapping[str, NDArray[np.generic]], expected: set[str]) -> None:
-    if set(state) != expected:
-        raise SettingError(
-            f"optimiser state must hold {', '.join(sorted(expected)) or 'nothing'},"
-            f" not {', '.join(sorted(state)) or 'nothing'}"
-        )
 
 
 @dataclass(frozen=True, eq=False)
