@@ -72,15 +72,13 @@ class LocalModel(Protocol):
 def sigmoid(z: Array) -> Array:
     """Return 1 / (1 + exp(-z)) without overflow: exp gets only numbers that are not positive."""
     small = np.exp(-np.abs(z))
-    result: Array = np.where(z >= 0, 1.0, small) / (1.0 + small)
-    return result
+    return np.where(z >= 0, 1.0, small) / (1.0 + small)
 
 
 def _sigmoid_slope(z: Array) -> Array:
     # s(1 - s) by the symmetric form: 1 - s would lose every digit in the right tail.
     small = np.exp(-np.abs(z))
-    result: Array = small / (1.0 + small) ** 2
-    return result
+    return small / (1.0 + small) ** 2
 
 
 @dataclass(frozen=True)
@@ -415,8 +413,7 @@ class HiddenLayer(_NonLinear):
         outer = np.asarray(G, dtype=np.float64)
         if outer.shape != (rows.shape[0], self.width):
             raise DataError(f"G must have shape ({rows.shape[0]}, {self.width}), like u, not {outer.shape}")
-        gradient: Array = rows.T @ (outer * self._activation.slope(rows @ self._layers[0]))
-        return gradient
+        return rows.T @ (outer * self._activation.slope(rows @ self._layers[0]))
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         return {

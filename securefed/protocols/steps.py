@@ -211,10 +211,8 @@ class LocalProblem:
         size, within = self.vectors.shape
         seen, unseen = weights[:-1], float(weights[-1])
         if size == within:
-            matrix: Array = (self.vectors * seen) @ self.vectors.T
-            return matrix
-        matrix = (self.vectors * (seen - unseen)) @ self.vectors.T + unseen * np.eye(size)
-        return matrix
+            return (self.vectors * seen) @ self.vectors.T
+        return (self.vectors * (seen - unseen)) @ self.vectors.T + unseen * np.eye(size)
 
 
 def _summed(curvature: Array, eta: float, steps: int) -> Array:

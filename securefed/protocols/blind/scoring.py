@@ -132,8 +132,7 @@ class ModelPart:
             raise DataError("this part of the model scores no rows")
         if features.shape[1] != len(self.root):
             raise DataError(f"{features.shape[1]} columns given, the model has {len(self.root)}")
-        scored: Array = features @ self.root
-        return scored
+        return features @ self.root
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         """For a file: 14 bytes a number."""

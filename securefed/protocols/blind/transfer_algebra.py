@@ -145,21 +145,18 @@ class TransferRows:
     def pull(self) -> Array:
         """q, a column for each output."""
         known, signs = self._labelled_rows
-        pull: Array = self.features[known].T @ signs / len(signs)
-        return pull
+        return self.features[known].T @ signs / len(signs)
 
     @cached_property
     def gram(self) -> Array:
         """H."""
-        gram: Array = self.shared.T @ self.shared / len(self.overlap)
-        return gram
+        return self.shared.T @ self.shared / len(self.overlap)
 
     @cached_property
     def labelled_gram(self) -> Array:
         """G."""
         chosen = self.shared[self.labelled]
-        gram: Array = chosen.T @ chosen / len(self.overlap)
-        return gram
+        return chosen.T @ chosen / len(self.overlap)
 
     @cached_property
     def inverse(self) -> Array:
@@ -169,8 +166,7 @@ class TransferRows:
             known = self.features[self._labelled_rows[0]]
             total = total + known.T @ known / len(known)
         size = len(total)
-        inverse: Array = np.linalg.inv(total + DAMPING * np.trace(self.gram) / size * np.eye(size))
-        return inverse
+        return np.linalg.inv(total + DAMPING * np.trace(self.gram) / size * np.eye(size))
 
     @cached_property
     def reaches(self) -> Array:

@@ -255,8 +255,7 @@ class LinearSide(Side):
         return self._regularised(self.model.vjp(self._rows, self._loss.residual(total, labels)))
 
     def _regularised(self, sums: Array) -> Array:
-        result: Array = sums / len(self._rows) + self._l2 * self.model.parameters
-        return result
+        return sums / len(self._rows) + self._l2 * self.model.parameters
 
     def scorer(self) -> LinearScorer:
         return LinearScorer(self.model, self._margin_bound)
@@ -342,10 +341,7 @@ class TransferSide(Side):
 
     def phi(self) -> Array:
         """Return Phi = mean of y_l u_l^A over A's labelled rows (A only)."""
-        result: Array = (
-            self._known_labels @ self.model.forward(self._known_features) / len(self._known_labels)
-        )
-        return result
+        return self._known_labels @ self.model.forward(self._known_features) / len(self._known_labels)
 
     def contribution(self) -> Array:
         hidden = self.model.forward(self._rows)
@@ -382,26 +378,21 @@ class TransferSide(Side):
         """Return the sums (d + 1, h) of values in the clear, without the tensor of multipliers."""
         slope, n = self.model.derivative(self._rows), len(self._rows)
         rows, square = values[:n], values[n:]
-        result: Array
         if self._labels is None:
             hidden = self.model.forward(self._rows) * self._w[:, None]
-            result = self._inputs.T @ (slope * (rows + hidden @ square / self._root))
-            return result
+            return self._inputs.T @ (slope * (rows + hidden @ square / self._root))
         push = -0.5 * self._y @ rows + 0.25 * self._root * self.phi() @ square
-        result = self._label_pull() * push - 2.0 * self._gamma * (self._inputs.T @ (slope * rows))
-        return result
+        return self._label_pull() * push - 2.0 * self._gamma * (self._inputs.T @ (slope * rows))
 
     def _label_pull(self) -> Array:
         """Return q[a, j] = dPhi_j / dW_aj = mean over the labelled rows of y_l x_la act'(z_lj)."""
         slope = self.model.derivative(self._known_features) * self._known_labels[:, None]
-        result: Array = self._known_rows.T @ slope / len(self._known_labels)
-        return result
+        return self._known_rows.T @ slope / len(self._known_labels)
 
     def gradient(self, sums: Array, included: bool) -> Array:
         """Return the gradient. The party's own part is the alignment's 2 gamma u, and L2."""
         own = self.model.vjp(self._rows, 2.0 * self._gamma * self.model.forward(self._rows))
-        result: Array = ((sums + own) / len(self._rows)).ravel() + self._l2 * self.model.parameters
-        return result
+        return ((sums + own) / len(self._rows)).ravel() + self._l2 * self.model.parameters
 
     def scorer(self) -> TransferScorer:
         phi = None if self._labels is None else self.phi()
