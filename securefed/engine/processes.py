@@ -15,7 +15,6 @@ import signal
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -91,7 +90,7 @@ class Processes(Closing):
 
     def __init__(self, workers: int) -> None:
         self.workers = check_integer("workers", workers, least=1)
-        self._pools: list[ProcessPoolExecutor] = []
+        self._pool: ProcessPoolExecutor | None = None
 
     @property
     def local(self) -> Self:
@@ -118,38 +117,37 @@ class Processes(Closing):
 
         Workers begin with the first pieces while `source` makes the next ones.
         """
-        waiting = deque(place for place in range(len(pieces)) if place not in done)
-        running: dict[Future[Places], tuple[int, int, WorkFile]] = {}
+        running: dict[Future[Places], tuple[int, WorkFile]] = {}
 
-        def give(worker: int) -> None:
-            """Give a worker the next piece, if there is one."""
-            if not waiting:
-                for piece in islice(source, 1):
-                    waiting.append(len(pieces))
-                    pieces.append(piece)
-            if waiting:
-                place = waiting.popleft()
-                pool, parcel = self._started()[worker], WorkFile(function, pieces[place])
+        def unfinished() -> Iterator[int]:
+            yield from (place for place in range(len(pieces)) if place not in done)
+            for piece in source:
+                pieces.append(piece)
+                yield len(pieces) - 1
+
+        def give(places: Iterable[int]) -> None:
+            for place in places:
+                pool, parcel = self._started(), WorkFile(function, pieces[place])
                 try:
                     future = self._submit(pool, work, parcel.path, parcel.packed)
                 except BaseException:
                     parcel.close()
                     raise
-                running[future] = worker, place, parcel
+                running[future] = place, parcel
 
-        def take(future: Future[Places]) -> int:
-            worker, place, parcel = running[future]
+        def take(future: Future[Places]) -> None:
+            place, parcel = running[future]
             done[place] = parcel.result(future.result())
             parcel.close()
             del running[future]
-            return worker
 
+        due = unfinished()
         try:
-            for worker in AHEAD * list(range(self.workers)):
-                give(worker)
+            give(islice(due, AHEAD * self.workers))
             while running:
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    give(take(future))
+                    take(future)
+                    give(islice(due, 1))
         except BrokenProcessPool:
             self.close()
             for future in list(running):
@@ -159,7 +157,7 @@ class Processes(Closing):
         finally:
             # A worker that is still at a piece has its file open: the path must not name another one yet.
             wait([future for future in running if not future.cancel()])
-            for _, _, parcel in running.values():
+            for _, parcel in running.values():
                 parcel.close()
         return True
 
@@ -179,31 +177,24 @@ class Processes(Closing):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def _started(self) -> list[ProcessPoolExecutor]:
-        if not self._pools:
+    def _started(self) -> ProcessPoolExecutor:
+        if self._pool is None:
             method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-            self._pools = [
-                ProcessPoolExecutor(
-                    1,
-                    mp_context=multiprocessing.get_context(method),
-                    initializer=_begin,
-                    initargs=(os.getpid(),),
-                )
-                for _ in range(self.workers)
-            ]
-            for pool in self._pools:  # all are forked now, before there are files that they would inherit
-                self._submit(pool, os.getpid)
-        return self._pools
+            context = multiprocessing.get_context(method)
+            self._pool = ProcessPoolExecutor(self.workers, context, _begin, (os.getpid(),))
+            # All are forked now, before there are files that they would inherit.
+            self._submit(self._pool, os.getpid)
+        return self._pool
 
     def close(self) -> None:
-        pools, self._pools = self._pools, []
-        for pool in pools:
-            workers: Mapping[int, BaseProcess] = getattr(pool, "_processes", None) or {}
-            try:
+        pool, self._pool = self._pool, None
+        workers: Mapping[int, BaseProcess] = getattr(pool, "_processes", None) or {}
+        try:
+            if pool is not None:
                 pool.shutdown(cancel_futures=True)
-            except RuntimeError:  # the pool has no thread: nobody else ends its worker
-                for worker in workers.values():
-                    worker.kill()
+        except RuntimeError:  # the pool has no thread: nobody else ends its workers
+            for worker in workers.values():
+                worker.kill()
 
 
 LARGE = 1 << 16
