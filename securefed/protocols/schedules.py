@@ -14,14 +14,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from numbers import Real
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.declare import check_choice, check_flag, check_integer, check_number
+from securefed.declare import (
+    Declared,
+    check_flag,
+    check_integer,
+    check_number,
+    choice,
+    flag,
+    integer,
+    number,
+    optional,
+    setting,
+)
 from securefed.errors import DataError, SettingError
 
 Order = Literal["parallel", "sequential"]
@@ -31,19 +42,19 @@ LEAST_HELD_OUT = 10
 Reason = Literal["target", "rounds", "no progress"]
 
 
+PULL = "Weight of the pull back to where the round began."
+
+
 @dataclass(frozen=True)
-class FedSGD:
+class FedSGD(Declared):
     """Algorithm 1: one local step a round, with the same iterates as SGD on the joined columns.
 
     A proximal weight is accepted and changes nothing: the pull is zero at the only step.
     """
 
-    proximal: float = 0.0
+    proximal: float = setting(0.0, number(least=0.0), PULL)
     local_steps: int = field(default=1, init=False, repr=False)
     order: Order = field(default="parallel", init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "proximal", check_number("proximal", self.proximal, least=0.0))
 
     @property
     def name(self) -> str:
@@ -51,17 +62,12 @@ class FedSGD:
 
 
 @dataclass(frozen=True)
-class FedBCD:
+class FedBCD(Declared):
     """Algorithms 2 and 3: Q local steps a round on stale messages, parallel (-p) or sequential (-s)."""
 
-    local_steps: int = 5
-    order: Order = "parallel"
-    proximal: float = 0.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "local_steps", check_integer("local_steps", self.local_steps, least=1))
-        check_choice("order", self.order, ("parallel", "sequential"))
-        object.__setattr__(self, "proximal", check_number("proximal", self.proximal, least=0.0))
+    local_steps: int = setting(5, integer(least=1), "Q.")
+    order: Order = setting("parallel", choice(("parallel", "sequential")), "Who moves when.")
+    proximal: float = setting(0.0, number(least=0.0), PULL)
 
     @property
     def name(self) -> str:
@@ -91,11 +97,8 @@ class LearningRate(Protocol):
 
 
 @dataclass(frozen=True)
-class _Rate:
-    eta0: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "eta0", check_number("eta0", self.eta0, above=0.0))
+class _Rate(Declared):
+    eta0: float = setting(MISSING, number(above=0.0), "The rate of the first round, but for constants.")
 
 
 @dataclass(frozen=True)
@@ -123,18 +126,14 @@ class InverseSqrtParties(_Rate):
     of iterations. That reading is a constant rate: `Constant(eta0 / math.sqrt(total * parties))`.
     """
 
-    parties: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "parties", check_integer("parties", self.parties, least=1))
+    parties: int = setting(MISSING, integer(least=1), "k.")
 
     def __call__(self, t: int) -> float:
         return self.eta0 / math.sqrt((t + 1) * self.parties)
 
 
 @dataclass(frozen=True)
-class Automatic:
+class Automatic(Declared):
     """A step for each party from the curvature of its own columns (securefed.protocols.steps).
 
     Round t makes the returned fraction of that step. It is 1 with the full batch. With batches of a `share`
@@ -143,16 +142,10 @@ class Automatic:
     loss (docs/proofs.md). It restarts every `again` rounds, `restarts` times.
     """
 
-    share: float = 1.0
-    accelerated: bool = False
-    again: int | None = None
+    share: float = setting(1.0, number(above=0.0), "Part of the rows in a batch.")
+    accelerated: bool = setting(False, flag, "Repeat a part of the last round's change.")
+    again: int | None = setting(None, optional(integer(least=1)), "Rounds until a restart.")
     restarts: int = 1
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "share", check_number("share", self.share, above=0.0))
-        check_flag("accelerated", self.accelerated)
-        if self.again is not None:
-            check_integer("again", self.again, least=1)
 
     def __call__(self, t: int) -> float:
         if self.accelerated:
@@ -317,26 +310,17 @@ def _folds(rows: int, count: int, folds: int, seed: int) -> list[NDArray[np.intp
 
 
 @dataclass(frozen=True)
-class Stopping:
+class Stopping(Declared):
     """The end of training: after `rounds`, at `target`, or after `patience` evaluations without progress.
 
     A larger metric is better, as with AUC. Negate a loss. Progress is a rise over the best so far by more
     than `min_improvement`.
     """
 
-    rounds: int
-    target: float | None = None
-    patience: int | None = None
-    min_improvement: float = 1e-4
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rounds", check_integer("rounds", self.rounds, least=1))
-        if self.target is not None:
-            object.__setattr__(self, "target", check_number("target", self.target))
-        if self.patience is not None:
-            object.__setattr__(self, "patience", check_integer("patience", self.patience, least=1))
-        improvement = check_number("min_improvement", self.min_improvement, least=0.0)
-        object.__setattr__(self, "min_improvement", improvement)
+    rounds: int = setting(MISSING, integer(least=1), "The most rounds.")
+    target: float | None = setting(None, optional(number()), "Metric at which training ends.")
+    patience: int | None = setting(None, optional(integer(least=1)), "Evaluations without progress.")
+    min_improvement: float = setting(1e-4, number(least=0.0), "The least rise that is progress.")
 
     def tracker(self) -> StoppingTracker:
         """Return a tracker for one run."""
