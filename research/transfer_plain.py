@@ -22,7 +22,7 @@ class PlainTransfer:
     def __init__(self, plan: TransferPlan, a: TransferRows, b: TransferRows, seed: int) -> None:
         self._plan, self._a, self._b = plan, a, b
         self._cross: Array = a.shared.T @ b.shared / plan.rows
-        self._told: Array = b.shared.T @ a.targets().reshape(plan.rows, -1) / plan.rows
+        self._told: Array = b.shared.T @ a.targets() / plan.rows
         self._own: dict[tuple[bool, float], OwnMaps] = {}
         self.w_a, self.w_b = a.start(plan, seed * 1000 + 1), b.start(plan, seed * 1000)
 
@@ -78,7 +78,7 @@ class PlainTransfer:
 
     def loss(self) -> float:
         """L, over the shared rows."""
-        plan, y = self._plan, self._a.targets().reshape(self._plan.rows, -1)
+        plan, y = self._plan, self._a.targets()
         scores = self._b.shared @ self.score_map.reshape(plan.size_b, -1)
         apart = ((self._a.shared @ self.w_a - self._b.shared @ self.w_b) ** 2).sum(axis=1)
         fit = self._a.labelled * (log(2.0) - y * scores / 2 + scores**2 / 8).sum(axis=1)

@@ -70,15 +70,6 @@ class Encryptor(_End):
         super().__init__(link, mapper)
         self.key = key
 
-    async def introduce(self, peer: str, *, at: At) -> None:
-        """Answer one multiplier's nonce with a public key."""
-        nonce = await self._receive("nonce", peer, at)
-        if len(nonce) != NONCE_BYTES:
-            raise FormatError(f"nonce: {len(nonce)} bytes given by {peer}, {NONCE_BYTES} are due")
-        with self.link.activity("keys"):
-            public = self.key.public(nonce)
-        self._send(peer, "cross-key", public, at)
-
     async def send(
         self, peer: str, product: Product, operand: Operand, *, at: At, repeatable: bool = False
     ) -> None:
@@ -165,10 +156,14 @@ class CrossTools(NamedTuple):
         """Send a public key to everybody who will multiply. The key is fresh if `secret` is None."""
         with self.link.activity("keys"):
             key = self.scheme.generate() if secret is None else self.scheme.load_key(secret)
-        encryptor = Encryptor(self.link, key, self.mapper)
         for peer in peers:
-            await encryptor.introduce(peer, at=at)
-        return encryptor
+            nonce = await self.link.receive("nonce", peer, round=at.round, step=at.step)
+            if len(nonce) != NONCE_BYTES:
+                raise FormatError(f"nonce: {len(nonce)} bytes given by {peer}, {NONCE_BYTES} are due")
+            with self.link.activity("keys"):
+                public = key.public(nonce)
+            self.link.send(peer, "cross-key", public, round=at.round, step=at.step)
+        return Encryptor(self.link, key, self.mapper)
 
     async def multiplier(self, peer: str, *, at: At, nonce: bytes | None = None) -> Multiplier:
         """Send a nonce, a fresh one if it is None, and take the public key for it."""

@@ -180,7 +180,7 @@ class BlindTransferParty(BlindLoop):
         if rows is None:
             product = plan.product(*plan.pairs()[0], 0)
             return await self._take_part(link, product.left, product.right)
-        targets = rows.targets().reshape(plan.rows, -1) if self._is_a else None
+        targets = rows.targets() if self._is_a else None
         root, folds = np.eye(plan.size(link.name)), [np.arange(plan.rows)]
         columns = PassColumns(plan, rows.shared, root, folds, targets)
         ((share,),) = (await pass_products(self._tools(link), plan, columns)).values()

@@ -125,27 +125,26 @@ class TransferRows:
         return self.features[self.overlap]
 
     @cached_property
-    def _labelled_rows(self) -> tuple[NDArray[np.bool_], Array]:
-        """Which of A's rows have labels, and those, a column for each output."""
+    def _signs(self) -> Array:
+        """A's labels, a column for each output."""
         if self.labels is None:
             raise DataError("no labels")
-        signs: Array = self.labels.reshape(len(self.labels), -1)
-        known = np.asarray(~np.isnan(signs).any(axis=1), dtype=np.bool_)
-        return known, signs[known]
+        return self.labels.reshape(len(self.labels), -1)
+
+    @cached_property
+    def _known(self) -> NDArray[np.bool_]:
+        """Which of A's rows have labels."""
+        return np.asarray(~np.isnan(self._signs).any(axis=1), dtype=np.bool_)
 
     def targets(self) -> Array:
-        """w y, of the shared rows."""
-        if self.labels is None:
-            raise DataError("no labels")
-        targets: Array = np.nan_to_num(self.labels[self.overlap])
-        targets[~self.labelled] = 0.0
-        return targets
+        """w y, of the shared rows: (rows, outputs)."""
+        return np.where(self.labelled[:, None], np.nan_to_num(self._signs[self.overlap]), 0.0)
 
     @cached_property
     def pull(self) -> Array:
         """q, a column for each output."""
-        known, signs = self._labelled_rows
-        return self.features[known].T @ signs / len(signs)
+        signs = self._signs[self._known]
+        return self.features[self._known].T @ signs / len(signs)
 
     @cached_property
     def gram(self) -> Array:
@@ -163,7 +162,7 @@ class TransferRows:
         """P."""
         total = self.gram
         if self.labels is not None:
-            known = self.features[self._labelled_rows[0]]
+            known = self.features[self._known]
             total = total + known.T @ known / len(known)
         size = len(total)
         return np.linalg.inv(total + DAMPING * np.trace(self.gram) / size * np.eye(size))
