@@ -64,30 +64,16 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Loaded when first used, so that `import securefed.crypto` does not load everything above it.
-_HOMES = {
-    "GeneralisedLinear": "securefed.api",
-    "MultiClass": "securefed.api",
-    "TransferLearner": "securefed.api",
-    "VerticalClassifier": "securefed.api",
-    "VerticalRegressor": "securefed.api",
-    "Party": "securefed.api.party",
-    "RunResult": "securefed.api.result",
-    **dict.fromkeys(
-        ["Blind", "Labels", "Monitoring", "OwnGradient", "Plain", "Simulation"], "securefed.settings"
-    ),
-    **dict.fromkeys(
-        ["SGD", "Adam", "Constant", "FedBCD", "FedSGD", "InverseSqrt", "InverseSqrtParties"],
-        "securefed.protocols",
-    ),
-}
+_HOMES = ("protocols", "settings", "api", "api.party", "api.result")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'securefed' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    for home in _HOMES if name in __all__ else ():
+        if hasattr(module := import_module(f"securefed.{home}"), name):
+            return getattr(module, name)
+    raise AttributeError(f"module 'securefed' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

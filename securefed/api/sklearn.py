@@ -76,20 +76,17 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             if width < 2:
                 raise DataError(f"columns: n_features = {width} given, two parties need 2 or more")
             return {"first": list(range(width // 2)), "last": list(range(width // 2, width))}
+        known = {name: place for place, name in reversed(list(enumerate(names or ())))}
         groups = {}
         for party, wanted in self.columns.items():
-            places = []
-            for each in wanted:
-                known = names is not None and str(each) in names
-                place = names.index(str(each)) if known and names is not None else each
+            groups[party] = [known.get(str(each), each) for each in wanted]
+            for place, each in zip(groups[party], wanted, strict=True):
                 if (
                     isinstance(place, bool)
                     or not isinstance(place, int | np.integer)
                     or not 0 <= place < width
                 ):
                     raise DataError(f"columns: {party} has {each!r}, which the table does not have")
-                places.append(int(place))
-            groups[party] = places
         taken = [place for places in groups.values() for place in places]
         if len(set(taken)) < len(taken):
             raise DataError("columns: a column is given to two parties")
@@ -121,7 +118,19 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         )
         return (X if frame else numbers), labels
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on X and the classes or numbers y.
+
+        Parameters
+        ----------
+        sample_weight : how much each row counts, at the label party (Party(weights=...)). A row of weight 0
+            is left out. Equal weights count as none.
+        """
+        classes = self._loss == "logistic"
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        if classes:
+            check_classification_targets(y)
         table, labels = self._checked(X, y, reset=True)
         weights = None
         if sample_weight is not None:
@@ -133,17 +142,20 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
                 table = table.iloc[counts] if hasattr(table, "iloc") else np.asarray(table)[counts]
                 labels, weights = labels[counts], weights[counts]
             weights = None if np.ptp(weights) == 0.0 else weights
-        if self._loss == "logistic" and len(classes := np.unique(labels)) < 2:
-            raise ValueError(f"y has {len(classes)} class, a classifier needs two or more")
+        if classes and len(np.unique(labels)) < 2:
+            raise ValueError("y has 1 class, a classifier needs two or more")
         self.groups_ = self._groups(table)
         self.model_: GeneralisedLinear = self._base().fit(self._parties(table, labels, weights))
         return self
 
+    def _fitted(self) -> GeneralisedLinear:
+        check_is_fitted(self, "model_")
+        return self.model_
+
     @property
     def result_(self) -> Any:
         """The run that `fit` made."""
-        check_is_fitted(self, "model_")
-        return self.model_.result_
+        return self._fitted().result_
 
     @property
     def coef_(self) -> Array:
@@ -153,9 +165,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         has one row of them, or one for each of three classes or more; a regressor has an array of one
         dimension. `protection=Blind(release=True)` opens them. AttributeError says why there are none.
         """
-        check_is_fitted(self, "model_")
-        values = self.model_.coef_
-        several = hasattr(self.model_, "models_")
+        values, several = self._fitted().coef_, hasattr(self.model_, "models_")
         rows = np.array([self._row(each) for each in (values.values() if several else [values])])
         return rows if self._loss == "logistic" else rows[0]
 
@@ -173,16 +183,14 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     @property
     def intercept_(self) -> Any:
         """What coefficients are added to: an array, a number a row of `coef_`; of a regressor a number."""
-        check_is_fitted(self, "model_")
-        values = self.model_.intercept_
+        values = self._fitted().intercept_
         if self._loss != "logistic":
             return values
         return np.array(list(values.values()) if isinstance(values, dict) else [values])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return an array: the class, or the number, of every row of X."""
-        check_is_fitted(self, "model_")
-        return np.asarray(self.model_.predict(self._parties(self._checked(X, reset=False))))
+        return np.asarray(self._fitted().predict(self._parties(self._checked(X, reset=False))))
 
 
 class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
@@ -209,34 +217,18 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
 
     _loss = "logistic"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on X and the classes y.
-
-        Parameters
-        ----------
-        sample_weight : how much each row counts, at the label party (Party(weights=...)). A row of weight 0
-            is left out. Equal weights count as none.
-        """
-        if y is None:
-            raise ValueError("VerticalClassifier requires y to be passed, but the target y is None")
-        check_classification_targets(y)
-        return self._fit(X, y, sample_weight)
-
     @property
     def classes_(self) -> NDArray[Any]:
         """The classes, in sorted order."""
-        check_is_fitted(self, "model_")
-        return self.model_.classes_
+        return self._fitted().classes_
 
     def decision_function(self, X: Any) -> Array:
         """Return an array of scores: one for every row of X, or a column a class from three classes on."""
-        check_is_fitted(self, "model_")
-        return np.asarray(self.model_.decision_function(self._parties(self._checked(X, reset=False))))
+        return np.asarray(self._fitted().decision_function(self._parties(self._checked(X, reset=False))))
 
     def predict_proba(self, X: Any) -> Array:
         """Return an array of probabilities: a row for every row of X, a column for every class."""
-        check_is_fitted(self, "model_")
-        return np.asarray(self.model_.predict_proba(self._parties(self._checked(X, reset=False))))
+        return np.asarray(self._fitted().predict_proba(self._parties(self._checked(X, reset=False))))
 
 
 class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
@@ -252,12 +244,6 @@ class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
     """
 
     _loss = "linear"
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on X and the numbers y. `sample_weight` is as for VerticalClassifier."""
-        if y is None:
-            raise ValueError("VerticalRegressor requires y to be passed, but the target y is None")
-        return self._fit(X, y, sample_weight)
 
 
 def _has_words(X: Any) -> bool:
