@@ -32,8 +32,7 @@ from bench.bars import Bar, show_bars
 from bench.passes import passed, slope
 from bench.release import beside_release
 from bench.whole_fit import parties_of as generated
-from research.assemblies import estimator
-from securefed import FedBCD, GeneralisedLinear, Party, RunResult, Simulation
+from securefed import Blind, FedBCD, GeneralisedLinear, Party, RunResult, Simulation
 from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
@@ -50,11 +49,12 @@ ROUND_BYTES = 5000.0
 
 
 def fitted(
-    parties: list[Party], scheme: str, rounds: int, **more: Any
+    parties: list[Party], scheme: str, rounds: int, *, score_ledger: str = "refuse", **more: Any
 ) -> tuple[float, RunResult, GeneralisedLinear]:
     """Processor seconds, the result and the model of a blind run without a holdout."""
-    settings: dict[str, Any] = {"algorithm": FedBCD(10), "engine": "serial", "network": "lan", "holdout": 0}
-    model = estimator(GeneralisedLinear, scheme=scheme, rounds=rounds, key_bits=2048, **(settings | more))
+    protection = Blind(scheme=scheme, key_bits=2048, score_ledger=score_ledger)
+    settings: dict[str, Any] = {"algorithm": FedBCD(10), "simulation": Simulation(engine="serial")}
+    model = GeneralisedLinear(rounds=rounds, holdout=0, protection=protection, **settings | more)
     began = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)

@@ -42,7 +42,6 @@ OPEN: dict[str, Any] = {
     "batch_size": 30,
     "learning_rate": 0.05,
     "l2": 0.01,
-    "loss_form": "taylor",
 }
 BLIND = {"reveal": "nothing", "release": True, "learning_rate": 0.05, "l2": 0.01}
 SCORED: dict[str, Any] = {**BLIND, "scheme": "ckks", "rounds": 60, "evaluate_every": 10, "holdout": 0.2}

@@ -55,7 +55,6 @@ PLAIN = {
     "rounds": 2,
     "batch_size": 20,
     "learning_rate": 0.05,
-    "loss_form": "taylor",
     "allow_determined": True,
 }
 BLIND = {"alignment": "psi", "reveal": "nothing", "scheme": "ckks", "rounds": 2, "l2": 0.01}

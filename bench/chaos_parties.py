@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.chaos_wires import Wire
-from bench.fleet import HOLDER, ROOT, Table, opens_gradients
-from research.assemblies import run_table
+from bench.fleet import HOLDER, ROOT, Table, opens_gradients, run_table
 from securefed.process.model_files import MAGIC, PRINT, SCORE_LEDGER
 from securefed.protocols.scoring.score_ledger import read_records
 from securefed.settings.describe import toml_lines

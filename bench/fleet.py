@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.memory import peak_rss_mib
-from research.assemblies import run_table
+from securefed.declare import declared
 from securefed.settings.describe import toml_lines
+from securefed.settings.objectives import OBJECTIVE_SETTINGS
+from securefed.settings.protection import DEFAULTS, Blind, Plain, protection_from_words
 
 ROOT = Path(__file__).parent.parent
 HOLDER = "notary"
@@ -128,6 +130,23 @@ def train(
         ]
         for name in everybody
     }
+
+
+def run_table(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table [run] of party.toml: flat names of a protection become its table.
+
+    Its kind follows from `scheme` and `reveal`. In the clear a run trains what `reveal` says.
+    """
+    names = {*DEFAULTS, "reveal"} - declared(OBJECTIVE_SETTINGS[table.get("objective", "linear")]).keys()
+    options = {key: value for key, value in table.items() if key in names}
+    run = {key: value for key, value in table.items() if key not in names}
+    if not options:
+        return run
+    protection = protection_from_words(options, Blind())
+    reveal, options["scheme"] = options.pop("reveal", "nothing"), protection.scheme
+    if isinstance(protection, Plain):
+        options["like"] = "blind" if reveal == "nothing" else reveal
+    return {**run, "protection": {"kind": protection.kind, **options}}
 
 
 def opens_gradients(run: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ import json
 import os
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -23,8 +23,7 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 
 from bench import machine
-from research.assemblies import estimator, linear_assembly, transfer_assembly
-from securefed import FedBCD, GeneralisedLinear, Party, TransferLearner
+from securefed import Blind, FedBCD, GeneralisedLinear, OwnGradient, Party, Simulation, TransferLearner
 from securefed.api import simulated
 from securefed.assembly import LinearAssembly, TransferAssembly
 from securefed.assembly.base import HELPER, KEY_HOLDER
@@ -36,27 +35,27 @@ from securefed.plan.rehearsal import Scenario
 from securefed.protocols.agreement import TrustWarning
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import held_out
+from securefed.settings import LinearSettings, TransferSettings
 from securefed.transport import get_network, run_local
 
 BAR = 1.5
 TWO = {"shop": 20, "bank": 10}
 FOUR = {"shop": 8, "mill": 8, "farm": 8, "bank": 8}
 WIDE = {"shop": 150, "bank": 149}
-BLIND = {"scheme": "ckks", "reveal": "nothing"}
-BLIND_PAILLIER = {"scheme": "paillier", "reveal": "nothing"}
-OPEN = {"scheme": "paillier", "reveal": "own-gradient"}
-CKKS = {"scheme": "ckks", "reveal": "own-gradient"}
+BLIND, BLIND_PAILLIER = Blind(), Blind(scheme="paillier")
+OPEN, CKKS = OwnGradient(scheme="paillier"), OwnGradient()
 
 
 @dataclass(frozen=True)
 class Case:
     title: str
     columns: dict[str, int]
-    settings: dict[str, Any]
+    protection: Blind | OwnGradient
     rounds: int
     local_steps: int = 5
     transfer: bool = False
     holdout: float = 0.0
+    hidden: int | None = None
 
 
 CASES = (
@@ -70,9 +69,9 @@ CASES = (
     Case("paillier, reveals nothing", FOUR, BLIND_PAILLIER, 3),
     Case("paillier, own gradients", FOUR, OPEN, 4),
     Case("ckks, own gradients", FOUR, CKKS, 20),
-    Case("paillier, transfer", TWO, {"scheme": "paillier", "hidden": 4}, 2, transfer=True),
-    Case("ckks, transfer", TWO, {"scheme": "ckks", "hidden": 16}, 4, transfer=True),
-    Case("ckks, blind transfer", TWO, {"scheme": "ckks", "reveal": "nothing"}, 3, transfer=True),
+    Case("paillier, transfer", TWO, OPEN, 2, transfer=True, hidden=4),
+    Case("ckks, transfer", TWO, CKKS, 4, transfer=True, hidden=16),
+    Case("ckks, blind transfer", TWO, BLIND, 3, transfer=True),
 )
 
 
@@ -100,17 +99,20 @@ class Row:
 
 def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, engine: str, seed: int) -> Row:
     """Forecast it, and run it."""
-    settings = {**case.settings, "rounds": case.rounds, "seed": seed}
-    blind = settings["reveal"] == "nothing" if "reveal" in settings else not case.transfer
-    settings |= {} if case.transfer or blind else {"batch_size": batch}
+    protection, blind = replace(case.protection, key_bits=key_bits), isinstance(case.protection, Blind)
+    if isinstance(protection, OwnGradient):
+        size = None if case.transfer else batch
+        protection = replace(protection, batch_size=size, allow_determined=case.transfer)
+    settings: dict[str, Any] = {"protection": protection, "rounds": case.rounds, "seed": seed}
     settings["algorithm"] = FedBCD(case.local_steps)
     rows = batch if case.transfer else rows
     assembly: LinearAssembly | TransferAssembly
     if case.transfer:
-        settings = {"allow_determined": True, "reveal": "own-gradient", **settings}
-        assembly = transfer_assembly(**settings)
+        settings["hidden"] = case.hidden
+        assembly = TransferAssembly(TransferSettings(**settings))
     else:
-        assembly = linear_assembly(**settings)
+        settings["holdout"] = case.holdout
+        assembly = LinearAssembly(LinearSettings(**settings))
     columns = {name: assembly.columns(count) for name, count in case.columns.items()}
     held = len(held_out(rows, case.holdout, seed)[1])
     scenario = Scenario(
@@ -144,10 +146,7 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
         kind_of_keys = scenario.cost_kind
         keys = {"keys": {name: generate(kind_of_keys, key_bits=key_bits) for name in holders}}
     kind: Any = TransferLearner if case.transfer else GeneralisedLinear
-    more = {} if case.transfer else {"holdout": case.holdout}
-    model = estimator(
-        kind, **settings, **more, key_bits=key_bits, network=network, engine=engine, progress=False
-    )
+    model = kind(**settings, simulation=Simulation(network=network, engine=engine, progress=False))
     timer = time.thread_time if engine == "serial" else time.perf_counter
     with warnings.catch_warnings(), patch.object(simulated, "run_local", partial(run_local, timer=timer)):
         warnings.simplefilter("ignore", LedgerWarning)

@@ -37,12 +37,12 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
 from bench import machine
-from bench.fleet import Table, train
-from research.assemblies import estimator
-from securefed import FedBCD, GeneralisedLinear, Party
+from bench.fleet import Table, run_table, train
+from securefed import GeneralisedLinear, Party, Simulation
 from securefed.assembly.base import KEY_HOLDER
 from securefed.crypto import SCHEMES, KeyHolder, generate
 from securefed.protocols.own_gradient.ledger import LedgerWarning
+from securefed.settings.run import RunSettings
 
 BAR = 0.15
 PARTIES, COLUMNS, ROWS = ("a", "b", "c", "d"), 6, 600
@@ -161,15 +161,9 @@ def _trained(table: Floats, labels: NDArray[np.int64], run: dict[str, Any], hold
         )
         for place, name in enumerate(PARTIES)
     ]
-    given = {key: value for key, value in run.items() if key != "local_steps"}
-    model = estimator(
-        GeneralisedLinear,
-        algorithm=FedBCD(run["local_steps"]),
-        engine="serial",
-        network="loopback",
-        progress=False,
-        **given,
-    )
+    shared = run_table({"name": "here", "parties": PARTIES, "key_holder": KEY_HOLDER, **run})
+    here = Simulation(engine="serial", network="loopback", progress=False)
+    model = GeneralisedLinear(**{**vars(RunSettings.of(shared).settings), "simulation": here})
     seconds, cpu = perf_counter(), process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)

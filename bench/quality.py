@@ -28,10 +28,9 @@ from sklearn.preprocessing import StandardScaler
 
 from bench.hostile import Outcome, hostile
 from bench.quality_tables import PACKAGED, available, loader
-from research.assemblies import estimator
 from research.data.sources import VARIABLE
 from research.data.tables import read_table
-from securefed import GeneralisedLinear, Party
+from securefed import Blind, GeneralisedLinear, Labels, Party, Plain
 from securefed.errors import SettingError
 from securefed.labels.metrics import Answers, main_metric, measure
 
@@ -260,11 +259,9 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
             for k, group in enumerate(groups)
         ]
 
-    hidden: dict[str, Any] = {} if encrypted else {"scheme": "plain", "loss_form": "taylor"}
     # Plain opens gradients where the encrypted run opens nothing, and would be refused for that.
-    model = estimator(
-        GeneralisedLinear, table.loss, allow_determined=not encrypted, **table.settings, **hidden
-    )
+    protection = Blind() if encrypted else Plain(like="blind", allow_determined=True)
+    model = GeneralisedLinear(table.loss, protection=protection, labels=Labels(**table.settings))
     model.fit(parties(train, True))
     new = parties(test, False)
     many = classes and len(np.unique(labels)) > 2

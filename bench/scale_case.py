@@ -28,8 +28,7 @@ import numpy as np
 
 from bench.memory import peak_rss_mib
 from bench.passes import passed
-from research.assemblies import estimator
-from securefed import FedBCD, GeneralisedLinear, Party
+from securefed import Blind, FedBCD, GeneralisedLinear, Party, Simulation
 from securefed.engine import Processes, Ray, SerialEngine
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 
@@ -141,11 +140,10 @@ def _timed(function: Callable[[T], R], item: T) -> tuple[R, int, float]:
 def settings(case: Case, seed: int) -> dict[str, Any]:
     return {
         "algorithm": FedBCD(local_steps=5),
-        "scheme": case.scheme,
-        "key_bits": 2048,
+        "protection": Blind(scheme=case.scheme, key_bits=2048),
         "holdout": 0,
         "seed": seed,
-        "progress": False,
+        "simulation": Simulation(engine="serial", progress=False),
     }
 
 
@@ -183,7 +181,7 @@ def whole_run(case: Case, seed: int) -> dict[str, Any]:
     began, spent = time.perf_counter(), _processor_seconds()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
-        model = estimator(GeneralisedLinear, **settings(case, seed), rounds=ROUNDS, engine="serial")
+        model = GeneralisedLinear(rounds=ROUNDS, **settings(case, seed))
         results = list({id(each): each for each in model.fit(parties).results_.values()}.values())
     return {
         "cpu_s": round(_processor_seconds() - spent, 3),

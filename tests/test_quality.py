@@ -15,12 +15,11 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from securefed import GeneralisedLinear, Party, Plain, Simulation
+from securefed import GeneralisedLinear, Labels, Party, Plain, Simulation
 from securefed.errors import DataError, SettingError
 from securefed.labels.calibration import Calibration, chosen_threshold
 from securefed.labels.quality import HeldOut, Holdout, OwnRows, QualityWarning, compared
 from securefed.protocols.schedules import held_out
-from tests.flat import estimator
 
 Array = NDArray[np.float64]
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
@@ -36,7 +35,7 @@ def parties(table: Array, labels: NDArray[Any] | None, groups: list[NDArray[np.i
 
 def emulated(loss: str = "logistic", **settings: Any) -> GeneralisedLinear:
     """Blind training's arithmetic, unencrypted, with default settings."""
-    return estimator(GeneralisedLinear, loss, scheme="plain", loss_form="taylor", **settings)
+    return GeneralisedLinear(loss, protection=Plain(like="blind"), **settings)
 
 
 def split(columns: int, count: int) -> list[NDArray[np.intp]]:
@@ -103,7 +102,7 @@ def test_an_encrypted_run_has_the_same_quality() -> None:
     train, test = np.arange(200), np.arange(200, 569)
     groups = split(30, 2)
     settings: dict[str, Any] = {"rounds": 4, "refit": False}
-    model = estimator(GeneralisedLinear, engine="serial", **settings).fit(
+    model = GeneralisedLinear(simulation=Simulation(engine="serial"), **settings).fit(
         parties(table[train], labels[train], groups)
     )
     twin = emulated(**settings).fit(parties(table[train], labels[train], groups))
@@ -238,7 +237,7 @@ class TestProbabilities:
         made = parties(table[:1400], labels[:1400], groups)
         new = parties(table[1400:], None, groups)
         half = emulated().fit(made)
-        chosen = emulated(threshold="f1").fit(made)
+        chosen = emulated(labels=Labels(threshold="f1")).fit(made)
         base = float(np.mean(labels[:1400]))
         brier = brier_score_loss(labels[1400:], half.predict_proba(new)[:, 1])
         assert brier < brier_score_loss(labels[1400:], np.full(600, base))
@@ -256,13 +255,13 @@ class TestProbabilities:
     def test_a_threshold_by_name_needs_held_out_rows(self) -> None:
         table, labels = TABLES["breast"]()
         made = parties(table[:100], labels[:100], split(30, 2))
-        model = emulated(threshold="f1", holdout=0.0, rounds=1).fit(made)
+        model = emulated(holdout=0.0, rounds=1, labels=Labels(threshold="f1")).fit(made)
         with pytest.raises(
             SettingError, match="threshold: 'f1' is chosen on held-out rows, and holdout is 0"
         ):
             model.predict(made)
         with pytest.raises(SettingError, match="threshold must be one of"):
-            emulated(threshold="best").fit(made)
+            emulated(labels=Labels(threshold="best")).fit(made)
 
     def test_squared_hinge_has_probabilities_where_they_were_measured(self) -> None:
         table, labels = TABLES["breast"]()

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed import GeneralisedLinear, Party
-from tests.flat import estimator
+from securefed import GeneralisedLinear, Party, Plain
 from tests.protocols.federation import blobs, split
 
 Array = NDArray[np.float64]
@@ -32,9 +31,9 @@ def parties(count: int = 2, rows: int = ROWS, seed: int = 0, *, labels: bool = T
 
 def plain(**settings: Any) -> GeneralisedLinear:
     """Without protection, on the columns as they are."""
-    return raw(**{"scheme": "plain", "rounds": 4, **settings})
+    return raw(**{"protection": Plain(), "rounds": 4, **settings})
 
 
 def raw(**settings: Any) -> GeneralisedLinear:
     """On the columns as they are, and on all rows."""
-    return estimator(GeneralisedLinear, **{"standardise": False, "holdout": 0.0, **settings})
+    return GeneralisedLinear(**{"standardise": False, "holdout": 0.0, **settings})

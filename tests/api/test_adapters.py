@@ -22,11 +22,11 @@ from securefed import (
     DataError,
     GeneralisedLinear,
     Party,
+    Plain,
     SettingError,
     VerticalClassifier,
     VerticalRegressor,
 )
-from tests.flat import estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 TABLE, LABELS = load_breast_cancer(return_X_y=True)
@@ -34,9 +34,7 @@ COLUMNS = {"lab": list(range(10, 30)), "clinic": list(range(10))}
 
 
 def plain(loss: str = "logistic", **settings: Any) -> GeneralisedLinear:
-    return estimator(
-        GeneralisedLinear, loss, scheme="plain", loss_form="taylor", allow_determined=True, **settings
-    )
+    return GeneralisedLinear(loss, protection=Plain(like="blind", allow_determined=True), **settings)
 
 
 def test_cross_validation_and_pipelines_work_on_a_joined_table() -> None:

@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from securefed import GeneralisedLinear, Party, TransferLearner
+from securefed import GeneralisedLinear, Party, Plain, TransferLearner
 from tests.api.cases import columns, plain
-from tests.flat import estimator
 
 BLOCKS, LABELS = columns(2, 30)
 NAMES = np.array([f"P-{row:02d}" for row in range(30)])
@@ -84,7 +83,7 @@ def test_rows_that_another_party_does_not_have_are_counted_and_named(method: str
 
 
 def transfer(**settings: Any) -> TransferLearner:
-    return estimator(TransferLearner, 3, rounds=2, scheme="plain", allow_determined=True, **settings)
+    return TransferLearner(3, rounds=2, protection=Plain(allow_determined=True), **settings)
 
 
 class TestTransfer:

@@ -10,6 +10,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from securefed import (
+    Blind,
     DataError,
     FedBCD,
     GeneralisedLinear,
@@ -19,11 +20,11 @@ from securefed import (
     Plain,
     SecurefedError,
     SettingError,
+    Simulation,
     TransferLearner,
 )
 from securefed.crypto import generate
 from tests.api.cases import columns, parties, plain
-from tests.flat import estimator
 
 
 def one_line(error: pytest.ExceptionInfo[BaseException], named: str) -> None:
@@ -33,87 +34,84 @@ def one_line(error: pytest.ExceptionInfo[BaseException], named: str) -> None:
     assert len(line) < 250
 
 
-COMMON: list[tuple[dict[str, Any], str]] = [
-    ({"scheme": "rsa"}, "scheme must be one of 'ckks', 'paillier', 'plain', not 'rsa'"),
-    ({"scheme": None}, "scheme"),
-    ({"algorithm": "FedBCD"}, "algorithm: 'FedBCD' given"),
-    ({"algorithm": FedBCD}, "algorithm"),
-    ({"l2": -0.1}, "l2 must be a finite number of at least 0, not -0.1"),
-    ({"l2": "a"}, "l2"),
-    ({"learning_rate": 0}, "learning_rate"),
-    ({"learning_rate": float("nan")}, "learning_rate"),
-    ({"learning_rate": "fast"}, "learning_rate"),
-    ({"optimiser": "adamw"}, "optimiser must be one of 'sgd', 'adam', not 'adamw'"),
-    ({"batch_size": -1}, "batch_size"),
-    ({"batch_size": 31}, "batch_size: 31 given, at most the 30 rows are allowed"),
-    ({"batch_size": 2.5}, "batch_size"),
-    ({"rounds": 0}, "rounds must be an integer of at least 1, not 0"),
-    ({"target": "high"}, "target"),
-    ({"patience": 0}, "patience"),
-    ({"evaluate_every": -1}, "evaluate_every"),
-    ({"target": 0.8, "evaluate_every": 0}, "evaluate_every: 0 given"),
-    ({"fixed_batches": "yes"}, "fixed_batches must be True or False, not 'yes'"),
-    ({"allow_determined": 1}, "allow_determined must be True or False, not 1"),
-    ({"scheme": "ckks", "batch_size": None, "key_bits": 1024}, "key_bits must be an integer from 2048"),
-    ({"scheme": "ckks", "key_bits": "big"}, "key_bits"),
-    ({"network": "dialup"}, "network: 'dialup' given"),
-    ({"network": 5}, "network"),
-    ({"network": "1e6"}, "network"),
-    ({"network": "-1,0"}, "bandwidth"),
-    ({"engine": "threads"}, "engine"),
-    ({"engine": 0}, "engine"),
-    ({"seed": -1}, "seed"),
-    ({"seed": None}, "seed"),
-    ({"progress": "yes"}, "progress must be True or False, not 'yes'"),
+COMMON: list[tuple[Callable[[], dict[str, Any]], str]] = [
+    (lambda: {"protection": Blind(scheme="rsa")}, "scheme must be one of 'ckks', 'paillier', not 'rsa'"),
+    (lambda: {"protection": Blind(scheme=None)}, "scheme"),
+    (lambda: {"algorithm": "FedBCD"}, "algorithm: 'FedBCD' given"),
+    (lambda: {"algorithm": FedBCD}, "algorithm"),
+    (lambda: {"l2": -0.1}, "l2 must be a finite number of at least 0, not -0.1"),
+    (lambda: {"l2": "a"}, "l2"),
+    (lambda: {"learning_rate": 0}, "learning_rate"),
+    (lambda: {"learning_rate": float("nan")}, "learning_rate"),
+    (lambda: {"learning_rate": "fast"}, "learning_rate"),
+    (lambda: {"protection": Plain(optimiser="adamw")}, "optimiser must be one of 'sgd', 'adam', not 'adamw'"),
+    (lambda: {"protection": Plain(batch_size=-1)}, "batch_size"),
+    (lambda: {"protection": Plain(batch_size=31)}, "batch_size: 31 given, at most the 30 rows are allowed"),
+    (lambda: {"protection": Plain(batch_size=2.5)}, "batch_size"),
+    (lambda: {"rounds": 0}, "rounds must be an integer of at least 1, not 0"),
+    (lambda: {"monitoring": Monitoring(target="high")}, "target"),
+    (lambda: {"monitoring": Monitoring(patience=0)}, "patience"),
+    (lambda: {"monitoring": Monitoring(evaluate_every=-1)}, "evaluate_every"),
+    (lambda: {"monitoring": Monitoring(target=0.8, evaluate_every=0)}, "evaluate_every: 0 given"),
+    (lambda: {"protection": Plain(fixed_batches="yes")}, "fixed_batches must be True or False, not 'yes'"),
+    (lambda: {"protection": Plain(allow_determined=1)}, "allow_determined must be True or False, not 1"),
+    (lambda: {"protection": Blind(key_bits=1024)}, "key_bits must be an integer from 2048"),
+    (lambda: {"protection": Blind(key_bits="big")}, "key_bits"),
+    (lambda: {"simulation": Simulation(network="dialup")}, "network: 'dialup' given"),
+    (lambda: {"simulation": Simulation(network=5)}, "network"),
+    (lambda: {"simulation": Simulation(network="1e6")}, "network"),
+    (lambda: {"simulation": Simulation(network="-1,0")}, "bandwidth"),
+    (lambda: {"simulation": Simulation(engine="threads")}, "engine"),
+    (lambda: {"simulation": Simulation(engine=0)}, "engine"),
+    (lambda: {"seed": -1}, "seed"),
+    (lambda: {"seed": None}, "seed"),
+    (lambda: {"simulation": Simulation(progress="yes")}, "progress must be True or False, not 'yes'"),
 ]
-LINEAR: list[tuple[dict[str, Any], str]] = [
-    ({"rounds": None}, "rounds"),
-    ({"loss": "hinge"}, "loss must be one of"),
-    ({"reveal": "all"}, "reveal must be one of 'nothing', 'own-gradient', not 'all'"),
-    ({"local_model": "tree"}, "local_model must be one of 'linear', 'network', not 'tree'"),
-    ({"local_model": {"p7": "linear"}}, "local_model: p7 given"),
-    ({"local_model": {"p0": "tree"}}, "local_model"),
-    ({"local_model": "network", "hidden": ()}, "hidden"),
-    ({"local_model": "network", "hidden": 4}, "hidden"),
-    ({"local_model": "network", "hidden": (0,)}, "hidden"),
-    ({"local_model": "network", "activation": "gelu"}, "activation must be one of"),
-    ({"fit_intercept": "no"}, "fit_intercept"),
-    ({"exchange": "ring"}, "exchange must be one of 'star', 'pairwise', not 'ring'"),
+LINEAR: list[tuple[Callable[[], dict[str, Any]], str]] = [
+    (lambda: {"rounds": None}, "rounds"),
+    (lambda: {"loss": "hinge"}, "loss must be one of"),
     (
-        {"scheme": "ckks", "reveal": "own-gradient", "loss_form": "exact"},
-        "loss_form: 'exact' given, which takes Plain()",
+        lambda: {"protection": Plain(local_model="tree")},
+        "local_model must be one of 'linear', 'network', not 'tree'",
     ),
+    (lambda: {"protection": Plain(local_model={"p7": "linear"})}, "local_model: p7 given"),
+    (lambda: {"protection": Plain(local_model={"p0": "tree"})}, "local_model"),
+    (lambda: {"protection": Plain(local_model="network", hidden=())}, "hidden"),
+    (lambda: {"protection": Plain(local_model="network", hidden=4)}, "hidden"),
+    (lambda: {"protection": Plain(local_model="network", hidden=(0,))}, "hidden"),
+    (lambda: {"protection": Plain(local_model="network", activation="gelu")}, "activation must be one of"),
+    (lambda: {"fit_intercept": "no"}, "fit_intercept"),
     (
-        {"scheme": "paillier", "local_model": "network"},
-        "local_model: 'network' given, Blind(...) has none",
+        lambda: {"protection": Plain(exchange="ring")},
+        "exchange must be one of 'star', 'pairwise', not 'ring'",
     ),
-    ({"scheme": "paillier", "optimiser": "adam"}, "optimiser: 'adam' given, Blind(...) has none"),
-    ({"margin_bound": 0}, "margin_bound"),
-    ({"margin_bound": float("inf")}, "margin_bound"),
-    ({"release": "yes"}, "release"),
+    (lambda: {"protection": Plain(margin_bound=0)}, "margin_bound"),
+    (lambda: {"protection": Plain(margin_bound=float("inf"))}, "margin_bound"),
+    (lambda: {"protection": Blind(release="yes")}, "release"),
 ]
-TRANSFER: list[tuple[dict[str, Any], str]] = [
-    ({"hidden": 0}, "hidden must be an integer from 1 to 4096, not 0"),
-    ({"hidden": (32,)}, "hidden"),
-    ({"activation": "gelu"}, "activation must be one of"),
-    ({"gamma": -1}, "gamma"),
-    ({"activation_bound": 0}, "activation_bound"),
-    ({"scheme": "ckks", "helper": "a notary"}, "'a notary'"),
-    ({"scheme": "ckks", "helper": "p1"}, "names have to differ"),
+TRANSFER: list[tuple[Callable[[], dict[str, Any]], str]] = [
+    (lambda: {"hidden": 0}, "hidden must be an integer from 1 to 4096, not 0"),
+    (lambda: {"hidden": (32,)}, "hidden"),
+    (lambda: {"protection": Plain(activation="gelu")}, "activation must be one of"),
+    (lambda: {"gamma": -1}, "gamma"),
+    (lambda: {"protection": Plain(activation_bound=0)}, "activation_bound"),
+    (lambda: {"protection": Blind(helper="a notary")}, "'a notary'"),
+    (lambda: {"protection": Blind(helper="p1")}, "names have to differ"),
 ]
 
 
 @pytest.mark.parametrize(("settings", "named"), COMMON + LINEAR)
-def test_settings_of_the_linear_estimator(settings: dict[str, Any], named: str) -> None:
+def test_settings_of_the_linear_estimator(settings: Callable[[], dict[str, Any]], named: str) -> None:
     with pytest.raises(SettingError) as caught:
-        plain(**settings).fit(parties())
+        plain(**settings()).fit(parties())
     one_line(caught, named)
 
 
 @pytest.mark.parametrize(("settings", "named"), COMMON + TRANSFER)
-def test_settings_of_the_transfer_estimator(settings: dict[str, Any], named: str) -> None:
+def test_settings_of_the_transfer_estimator(settings: Callable[[], dict[str, Any]], named: str) -> None:
+    usual = {"protection": Plain(), "rounds": 1, "hidden": 2}
     with pytest.raises(SettingError) as caught:
-        estimator(TransferLearner, **{"scheme": "plain", "rounds": 1, "hidden": 2, **settings}).fit(parties())
+        TransferLearner(**{**usual, **settings()}).fit(parties())
     one_line(caught, named)
 
 
@@ -244,7 +242,7 @@ def test_numbers_of_the_linear_loss() -> None:
 )
 def test_validation_that_does_not_fit(validation: list[Party], named: str) -> None:
     with pytest.raises(DataError) as caught:
-        plain(evaluate_every=1).fit([SHOP, labelled(LABELS)], validation=validation)
+        plain(monitoring=Monitoring(evaluate_every=1)).fit([SHOP, labelled(LABELS)], validation=validation)
     one_line(caught, named)
 
 
@@ -384,5 +382,5 @@ def test_a_party_may_not_be_called_like_the_key_holder() -> None:
 
 def test_a_bound_that_is_too_small_is_named() -> None:
     with pytest.raises(DataError) as caught:
-        plain(margin_bound=0.01, learning_rate=1.0).fit([SHOP, labelled(LABELS)])
+        plain(learning_rate=1.0, protection=Plain(margin_bound=0.01)).fit([SHOP, labelled(LABELS)])
     one_line(caught, "margin_bound: |H| reached")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from securefed import FedBCD, GeneralisedLinear, Party
+from securefed import Blind, FedBCD, GeneralisedLinear, Monitoring, Party, Plain
 from securefed.protocols.schedules import LearningRate
+from securefed.settings import Protection
 from tests.api.cases import columns, parties
-from tests.flat import estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -26,20 +24,20 @@ class Away(LearningRate):
         return "Away()"
 
 
-@pytest.mark.parametrize("settings", [{"scheme": "plain", "loss_form": "taylor"}, {"score_ledger": "off"}])
+@pytest.mark.parametrize(
+    "protection", [Plain(like="blind", allow_determined=True), Blind(score_ledger="off")]
+)
 @pytest.mark.slow
-def test_the_best_model_is_kept(settings: dict[str, Any]) -> None:
+def test_the_best_model_is_kept(protection: Protection) -> None:
     made, new = parties(rows=60), parties(rows=60, seed=3)
-    model = estimator(
-        GeneralisedLinear,
+    model = GeneralisedLinear(
         algorithm=FedBCD(1),
         rounds=9,
-        target=1.1,
         learning_rate=Away(),
         allow_unstable=True,
-        allow_determined=True,
         standardise=False,
-        **settings,
+        monitoring=Monitoring(target=1.1),
+        protection=protection,
     )
     model.fit(made, validation=new)
     history = dict(model.result_.history)

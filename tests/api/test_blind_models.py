@@ -16,10 +16,9 @@ from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from securefed import Blind, DataError, GeneralisedLinear, Party, SettingError, Simulation
+from securefed import Blind, DataError, GeneralisedLinear, Labels, Party, Plain, SettingError, Simulation
 from securefed.protocols.blind.scoring import ModelPart
 from tests.api.cases import parties, plain, raw
-from tests.flat import estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Array = NDArray[np.float64]
@@ -91,10 +90,8 @@ def test_several_targets_in_units_of_their_own(count: int) -> None:
 def twins(given: list[Party], **settings: Any) -> tuple[GeneralisedLinear, GeneralisedLinear]:
     """The same run blind and in plain, on all rows."""
     common: dict[str, Any] = {"rounds": 6, "holdout": 0.0, **settings}
-    blind = estimator(GeneralisedLinear, engine="serial", **common).fit(given)
-    twin = estimator(
-        GeneralisedLinear, scheme="plain", loss_form="taylor", allow_determined=True, **common
-    ).fit(given)
+    blind = GeneralisedLinear(simulation=Simulation(engine="serial"), **common).fit(given)
+    twin = GeneralisedLinear(protection=Plain(like="blind", allow_determined=True), **common).fit(given)
     return blind, twin
 
 
@@ -117,8 +114,8 @@ def test_wishes_of_the_label_party(wishes: dict[str, Any]) -> None:
     rng = np.random.default_rng(1)
     rows = {"weights": rng.uniform(0.5, 2.0, size=200), "offset": rng.normal(size=200)}
     given = {name: rows[name] for name in rows if wishes.get(name)}
-    settings = {name: value for name, value in wishes.items() if name not in rows}
-    blind, twin = twins(split(table[:200], labels[:200], 3, **given), **settings)
+    wanted = Labels(**{name: value for name, value in wishes.items() if name not in rows})
+    blind, twin = twins(split(table[:200], labels[:200], 3, **given), labels=wanted)
     offset = {"offset": np.zeros(50)} if "offset" in given else {}
     new = split(table[200:250], None, 3, **offset)
     found = blind.decision_function(new)
@@ -134,7 +131,9 @@ def test_counts_by_their_logarithm() -> None:
     rng = np.random.default_rng(0)
     table = rng.normal(size=(300, 6))
     counts = rng.poisson(np.exp(0.5 + table @ rng.uniform(-0.4, 0.4, size=6))).astype(float)
-    blind, twin = twins(split(table, counts, 2), loss="linear", family="poisson", holdout=0.2, refit=False)
+    blind, twin = twins(
+        split(table, counts, 2), loss="linear", labels=Labels(family="poisson"), holdout=0.2, refit=False
+    )
     new = split(rng.normal(size=(40, 6)), None, 2)
     found, expected = blind.predict(new), twin.predict(new)
     assert np.abs(np.log(found) - np.log(expected)).max() < 0.01 and found.min() > 0.0
@@ -147,8 +146,12 @@ def test_counts_by_their_logarithm() -> None:
 def test_a_saved_model_gives_the_same_answers(scheme: str, count: int, tmp_path: Path) -> None:
     """Shares in every file, the helper's too, and no keys to look after."""
     settings: dict[str, Any] = {"rounds": 2, "learning_rate": 0.1}
-    model = raw(**settings, scheme=scheme, engine="serial", key_bits=2048).fit(parties(count, rows=8))
-    expected = plain(**settings, loss_form="taylor", allow_determined=True).fit(parties(count, rows=8))
+    model = raw(
+        protection=Blind(scheme=scheme, key_bits=2048), simulation=Simulation(engine="serial"), **settings
+    ).fit(parties(count, rows=8))
+    expected = plain(protection=Plain(like="blind", allow_determined=True), **settings).fit(
+        parties(count, rows=8)
+    )
     new = parties(count, rows=4, seed=2, labels=False)
     scores = model.decision_function(new)
     assert 2.0**-16 < np.abs(scores - expected.decision_function(new)).max() < (count - 1) * BLUR + 1e-6
@@ -162,7 +165,7 @@ def test_a_saved_model_gives_the_same_answers(scheme: str, count: int, tmp_path:
 
 
 def test_the_files_of_a_blind_model_say_what_all_know_and_shares(tmp_path: Path) -> None:
-    model = raw(rounds=2, engine="serial").fit(parties(3))
+    model = raw(rounds=2, simulation=Simulation(engine="serial")).fit(parties(3))
     model.save(tmp_path)
     arrays = {}
     for name in (*model.parties_, "helper"):
@@ -205,8 +208,12 @@ def test_the_files_of_a_blind_model_say_what_all_know_and_shares(tmp_path: Path)
 )
 def test_released_parameters_are_right_to_four_digits(scheme: str, count: int) -> None:
     given: dict[str, Any] = {"rounds": 4, "learning_rate": "auto"}
-    model = raw(**given, scheme=scheme, release=True, key_bits=2048, engine="serial").fit(parties(count))
-    twin = plain(**given, loss_form="taylor", allow_determined=True).fit(parties(count))
+    model = raw(
+        protection=Blind(scheme=scheme, release=True, key_bits=2048),
+        simulation=Simulation(engine="serial"),
+        **given,
+    ).fit(parties(count))
+    twin = plain(protection=Plain(like="blind", allow_determined=True), **given).fit(parties(count))
     for name in model.parties_:
         assert not isinstance(model.shards_[name], ModelPart)
         found, expected = model.shards_[name].parameters, twin.shards_[name].parameters
@@ -218,26 +225,17 @@ def test_a_release_of_many_parameters_takes_trust() -> None:
     table = np.random.default_rng(0).normal(size=(60, 90))
     given = split(table, (table[:, 0] > 0).astype(int), 2)
     with pytest.raises(SettingError, match="release: 45 parameters of p0 would show it 1080 bits"):
-        raw(rounds=1, release=True).fit(given)
-    assert raw(rounds=1, release="trusted").fit(given).coef_["p0"]
+        raw(rounds=1, protection=Blind(release=True)).fit(given)
+    assert raw(rounds=1, protection=Blind(release="trusted")).fit(given).coef_["p0"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"batch_size": 10}, "batch_size: 10 given, Blind"),
-        ({"release": "all"}, "release must be True or False, not 'all'"),
-        ({"exchange": "pairwise"}, "exchange: 'pairwise' given, Blind"),
-        ({"dp_noise": 1.0}, "dp_noise: 1.0 given, Blind"),
-    ],
-)
-def test_what_blind_training_does_not_do_is_named(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingError, match=said):
-        raw(rounds=1, **settings).fit(parties())
+def test_a_release_is_a_flag_or_takes_trust() -> None:
+    with pytest.raises(SettingError, match="release must be True or False, not 'all'"):
+        Blind(release="all")
 
 
 def test_a_blind_run_takes_no_keys_and_its_helpers_name_is_taken() -> None:
-    own = raw(rounds=1, scheme="plain", reveal="own-gradient", loss_form="taylor", allow_determined=True)
+    own = raw(rounds=1, refit=False, protection=Plain(like="own-gradient", allow_determined=True))
     holders = own.fit(parties()).holders_
     with pytest.raises(SettingError, match="keys: none are taken where nothing is revealed"):
         raw(rounds=1).fit(parties(), keys=holders)
@@ -248,7 +246,7 @@ def test_a_blind_run_takes_no_keys_and_its_helpers_name_is_taken() -> None:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_fit_that_fails_leaves_the_model_that_was_there(count: int) -> None:
-    model = raw(rounds=2, engine="serial").fit(parties(count))
+    model = raw(rounds=2, simulation=Simulation(engine="serial")).fit(parties(count))
     new = parties(count, rows=5, seed=2, labels=False)
     before = model.decision_function(new)
     other = parties(count, seed=1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sklearn.base import clone
 
-from securefed import Blind, FedSGD, GeneralisedLinear, MultiClass, OwnGradient, Plain
+from securefed import Blind, FedSGD, GeneralisedLinear, MultiClass, OwnGradient, Plain, SettingError
 from tests.api.cases import parties
 
 OLD: list[tuple[dict[str, Any], Any]] = [
@@ -50,6 +50,8 @@ def test_what_is_no_parameter_is_refused_and_its_place_is_named() -> None:
     }.items():
         with pytest.raises(TypeError, match=re.escape(f"{name!r} is not a parameter; {place}")):
             GeneralisedLinear(**{name: 9})
+    with pytest.raises(SettingError, match="reveal must be one of 'nothing', 'own-gradient', not 'all'"):
+        GeneralisedLinear(reveal="all")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"'roundz' is not a parameter$"):
         GeneralisedLinear(roundz=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="too many positional arguments"):

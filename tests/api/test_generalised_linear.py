@@ -15,7 +15,17 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from securefed import FedBCD, FedSGD, GeneralisedLinear, InverseSqrt, Party, Plain
+from securefed import (
+    FedBCD,
+    FedSGD,
+    GeneralisedLinear,
+    InverseSqrt,
+    Monitoring,
+    OwnGradient,
+    Party,
+    Plain,
+    Simulation,
+)
 from securefed.engine import Processes
 from securefed.models import LinearModel
 from securefed.protocols.own_gradient.ledger import LedgerRefusal
@@ -56,7 +66,7 @@ def test_a_clone_is_not_fitted_and_learns_the_same() -> None:
 
 def test_fit_returns_the_estimator_and_changes_no_parameter() -> None:
     mine = LinearModel(3)
-    model = plain(local_model={"p0": mine}, hidden=[4])
+    model = plain(protection=Plain(local_model={"p0": mine}, hidden=[4]))
     before = model.get_params()
     assert model.fit(parties()) is model
     assert model.get_params() == before
@@ -68,7 +78,9 @@ def test_fit_returns_the_estimator_and_changes_no_parameter() -> None:
 def test_a_model_of_ones_own_is_where_training_starts() -> None:
     mine = LinearModel(3)
     mine.parameters = np.array([1.0, -2.0, 0.5])
-    model = plain(local_model={"p0": mine}, rounds=1, learning_rate=1e-9, l2=0.0).fit(parties())
+    model = plain(rounds=1, learning_rate=1e-9, l2=0.0, protection=Plain(local_model={"p0": mine})).fit(
+        parties()
+    )
     assert np.abs(model.shards_["p0"].parameters - mine.parameters).max() < 1e-6
 
 
@@ -80,13 +92,13 @@ def test_torch_modules_train_in_plain_and_can_be_cloned() -> None:
     torch.manual_seed(0)
     mine = TorchModel(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)))
     start = mine.parameters
-    model = plain(local_model={"p0": mine}, rounds=20)
+    model = plain(rounds=20, protection=Plain(local_model={"p0": mine}))
     copy = clone(model)
     assert copy.protection.local_model["p0"] is not mine
     assert copy.fit(parties()).score(parties()) > 0.8
     assert np.array_equal(mine.parameters, start)
     with pytest.raises(ValueError, match="torch modules run only in scheme"):
-        plain(local_model={"p0": mine}, loss_form="taylor").fit(parties())
+        plain(protection=Plain(like="blind", local_model={"p0": mine})).fit(parties())
 
 
 # Predictions.
@@ -95,7 +107,7 @@ def test_torch_modules_train_in_plain_and_can_be_cloned() -> None:
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("local", ["linear", "network"])
 def test_predictions_are_those_of_the_shards(count: int, local: str) -> None:
-    model = plain(local_model=local, hidden=(3,)).fit(parties(count))
+    model = plain(protection=Plain(local_model=local, hidden=(3,))).fit(parties(count))
     blocks, labels = columns(count, 12, seed=1)
     new = parties(count, 12, seed=1, labels=False)
     margins = sum(
@@ -116,9 +128,9 @@ def test_predictions_are_those_of_the_shards(count: int, local: str) -> None:
 )
 def test_encrypted_predictions_are_the_plain_ones(scheme: str, count: int, keys: Keys) -> None:
     """The same parameters, scored under encryption."""
-    reference = plain(loss_form="taylor", rounds=2).fit(parties(count, 10))
+    reference = plain(rounds=2, protection=Plain(like="blind")).fit(parties(count, 10))
     names = ["p0", "p1"] if count == 2 else ["key-holder"]
-    model = raw(scheme=scheme, reveal="own-gradient", rounds=2, algorithm=FedSGD())
+    model = raw(rounds=2, algorithm=FedSGD(), protection=OwnGradient(scheme=scheme))
     model.fit(parties(count, 10), keys={name: keys.holder(scheme, i) for i, name in enumerate(names)})
     for name in model.parties_:
         model.shards_[name].parameters = reference.shards_[name].parameters
@@ -205,7 +217,7 @@ def test_a_constant_column_is_fine() -> None:
 
 
 def test_few_rows_can_be_predicted_after_training_in_batches() -> None:
-    model = plain(batch_size=16).fit(parties())
+    model = plain(protection=Plain(batch_size=16)).fit(parties())
     assert model.predict(parties(rows=2, labels=False)).shape == (2,)
 
 
@@ -232,25 +244,23 @@ def test_a_party_may_prepare_its_columns() -> None:
 @pytest.mark.filterwarnings("ignore:THE JOINT MODEL")  # labels at random
 def test_evaluation_watches_the_rows_it_is_given() -> None:
     train, other = parties(), parties(seed=5)
-    model = plain(evaluate_every=1, rounds=3).fit(train, validation=other)
+    model = plain(rounds=3, monitoring=Monitoring(evaluate_every=1)).fit(train, validation=other)
     labels = columns(seed=5)[1]
     assert [t for t, _ in model.result_.history] == [0, 1, 2]
     assert model.result_.metric == pytest.approx(roc_auc_score(labels, model.decision_function(other)))
-    own = plain(evaluate_every=1, rounds=3).fit(train)
+    own = plain(rounds=3, monitoring=Monitoring(evaluate_every=1)).fit(train)
     assert own.result_.metric == pytest.approx(roc_auc_score(columns()[1], own.decision_function(train)))
 
 
 def test_training_stops_at_a_target_or_without_progress() -> None:
-    found = plain(target=0.5, rounds=20).fit(parties()).result_
+    found = plain(rounds=20, monitoring=Monitoring(target=0.5)).fit(parties()).result_
     assert (found.reason, found.rounds) == ("target", 1)
-    stuck = plain(patience=2, rounds=50, learning_rate=1e-12).fit(parties()).result_
+    stuck = plain(rounds=50, learning_rate=1e-12, monitoring=Monitoring(patience=2)).fit(parties()).result_
     assert (stuck.reason, stuck.rounds) == ("no progress", 3)
 
 
 def test_a_result_says_what_it_took(keys: Keys) -> None:
-    model = raw(
-        scheme="ckks", reveal="own-gradient", rounds=2, algorithm=FedBCD(3), learning_rate=InverseSqrt(0.2)
-    )
+    model = raw(rounds=2, algorithm=FedBCD(3), learning_rate=InverseSqrt(0.2), protection=OwnGradient())
     result = model.fit(parties(), keys={"p0": keys.holder("ckks", 0), "p1": keys.holder("ckks", 1)}).result_
     assert result.protected and result.scheme == "ckks"
     assert result.messages()["contribution"] == 4
@@ -271,17 +281,17 @@ def test_openings_past_the_line_are_refused_unless_allowed(keys: Keys) -> None:
 
 
 def test_plain_is_exact_unless_told_otherwise() -> None:
-    exact, taylor = plain().fit(parties()), plain(loss_form="taylor").fit(parties())
+    exact, taylor = plain().fit(parties()), plain(protection=Plain(like="blind")).fit(parties())
     assert exact.result_.messages()["opening"] == 0 < taylor.result_.messages()["opening"]
     assert not np.allclose(weights(exact), weights(taylor))
 
 
 @pytest.mark.parametrize("engine", [pytest.param(1, marks=pytest.mark.slow), Processes(2)])
 def test_engines_give_the_same_model(engine: Any, keys: Keys) -> None:
-    settings = {"scheme": "paillier", "reveal": "own-gradient", "rounds": 2}
+    settings = {"protection": OwnGradient(scheme="paillier"), "rounds": 2}
     given = {"p0": keys.holder("paillier", 0), "p1": keys.holder("paillier", 1)}
-    serial = raw(**settings, engine="serial").fit(parties(rows=8), keys=given)
-    other = raw(**settings, engine=engine).fit(parties(rows=8), keys=given)
+    serial = raw(simulation=Simulation(engine="serial"), **settings).fit(parties(rows=8), keys=given)
+    other = raw(simulation=Simulation(engine=engine), **settings).fit(parties(rows=8), keys=given)
     assert np.array_equal(weights(serial), weights(other))
 
 
@@ -299,12 +309,12 @@ def test_there_is_a_bar_at_a_terminal(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     plain().fit(parties())
     assert "4/4" in capfd.readouterr().err
-    plain(progress=False).fit(parties())
+    plain(simulation=Simulation(progress=False)).fit(parties())
     assert capfd.readouterr().err == ""
 
 
 def test_a_bar_shows_rounds_metric_and_time(capfd: pytest.CaptureFixture[str]) -> None:
-    plain(progress=True, evaluate_every=1).fit(parties())
+    plain(simulation=Simulation(progress=True), monitoring=Monitoring(evaluate_every=1)).fit(parties())
     out, err = capfd.readouterr()
     assert out == ""
     for part in ("FedBCD-p", "4/4", "metric=", "comp=", "comm="):
@@ -313,7 +323,9 @@ def test_a_bar_shows_rounds_metric_and_time(capfd: pytest.CaptureFixture[str]) -
 
 def test_a_bar_is_closed_after_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(LedgerRefusal):
-        raw(rounds=4, progress=True, protection=Plain(like="own-gradient")).fit(parties(rows=3))
+        raw(rounds=4, protection=Plain(like="own-gradient"), simulation=Simulation(progress=True)).fit(
+            parties(rows=3)
+        )
     assert capfd.readouterr().err.endswith("\n")
 
 
@@ -343,11 +355,11 @@ def breast_cancer() -> tuple[list[Party], list[Party], NDArray[Any], float]:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"scheme": "plain", "loss_form": "exact"},
-        {"scheme": "plain", "loss_form": "taylor"},
-        {"scheme": "plain", "algorithm": FedSGD(), "rounds": 100},
-        {"scheme": "plain", "algorithm": FedBCD(5, "sequential")},
-        {"scheme": "ckks", "reveal": "own-gradient", "rounds": 15},
+        {"protection": Plain()},
+        {"protection": Plain(like="blind")},
+        {"protection": Plain(), "algorithm": FedSGD(), "rounds": 100},
+        {"protection": Plain(), "algorithm": FedBCD(5, "sequential")},
+        {"protection": OwnGradient(), "rounds": 15},
     ],
     ids=["plain exact", "plain taylor", "FedSGD", "FedBCD-s", "ckks"],
 )
@@ -355,5 +367,5 @@ def test_breast_cancer_is_as_good_as_with_scikit_learn(settings: dict[str, Any],
     train, held_out, labels, rival = breast_cancer()
     model = raw(**{"algorithm": FedBCD(5), "rounds": 30, **settings})
     holders = {"lab": keys.holder("ckks", 0), "clinic": keys.holder("ckks", 1)}
-    model.fit(train, keys=holders if settings["scheme"] == "ckks" else None)
+    model.fit(train, keys=holders if settings["protection"] == OwnGradient() else None)
     assert roc_auc_score(labels, model.decision_function(held_out)) > rival - 0.005

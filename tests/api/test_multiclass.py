@@ -14,14 +14,13 @@ from sklearn.model_selection import cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from securefed import Blind, DataError, GeneralisedLinear, Party, SettingError, VerticalClassifier
-from tests.flat import estimator
+from securefed import Blind, DataError, GeneralisedLinear, Party, Plain, SettingError, VerticalClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def plain(**settings: Any) -> GeneralisedLinear:
-    return estimator(GeneralisedLinear, scheme="plain", loss_form="taylor", allow_determined=True, **settings)
+    return GeneralisedLinear(protection=Plain(like="blind", allow_determined=True), **settings)
 
 
 def parties(table: Any, labels: Any, count: int) -> list[Party]:

@@ -34,9 +34,9 @@ def transfer() -> TransferLearner:
 @pytest.mark.parametrize("loss", ["logistic", "linear", "squared_hinge"])
 @pytest.mark.parametrize("local", ["linear", "network"])
 def test_a_loaded_model_predicts_the_same(count: int, loss: str, local: str, tmp_path: Path) -> None:
-    model = plain(loss=loss, local_model=local, hidden=(3,), learning_rate=0.05, allow_unstable=True).fit(
-        parties(count)
-    )
+    model = plain(
+        loss=loss, learning_rate=0.05, allow_unstable=True, protection=Plain(local_model=local, hidden=(3,))
+    ).fit(parties(count))
     model.save(tmp_path / "model")
     again = GeneralisedLinear.load(tmp_path / "model", protection=Plain())
     new = parties(count, 9, seed=4, labels=False)
@@ -125,7 +125,7 @@ def test_a_mixture_of_models_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("local", ["linear", "network"])
 def test_a_shard_has_its_partys_parameters_and_nobody_elses(local: str, tmp_path: Path) -> None:
-    model = plain(local_model=local, hidden=(3,)).fit(parties(3))
+    model = plain(protection=Plain(local_model=local, hidden=(3,))).fit(parties(3))
     model.save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"shard-p{k}.npz" for k in range(3)]
     for name in model.parties_:
@@ -256,7 +256,7 @@ def test_a_model_of_the_other_estimator_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_model_was_trained_with_cannot_be_given_again(tmp_path: Path) -> None:
-    plain(margin_bound=30.0).fit(parties(2)).save(tmp_path / "linear")
+    plain(protection=Plain(margin_bound=30.0)).fit(parties(2)).save(tmp_path / "linear")
     with pytest.raises(SettingError, match=r"margin_bound: 5.0 given, the saved model's 30.0 stands"):
         GeneralisedLinear.load(tmp_path / "linear", protection=Plain(margin_bound=5))
     transfer().save(tmp_path / "transfer")

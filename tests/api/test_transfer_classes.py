@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 
 from bench.transfer_quality import digits_by_halves
-from securefed import DataError, FedSGD, Monitoring, Party, TransferLearner
+from securefed import DataError, FedSGD, Monitoring, Party, Plain, TransferLearner
 from securefed.labels.several import ClassModels
 from securefed.protocols.losses import get_loss
-from tests.flat import estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 NAMES = np.array(["barolo", "grignolino", "barbera"])
@@ -86,9 +85,9 @@ def test_ten_digits_by_halves_are_learnt_as_well_as_by_who_has_the_labels() -> N
 
 
 def test_in_the_open_there_is_one_run_a_class() -> None:
-    settings: dict[str, Any] = {"scheme": "plain", "rounds": 20, "allow_determined": True, "holdout": 0.4}
+    settings: dict[str, Any] = {"protection": Plain(allow_determined=True), "rounds": 20, "holdout": 0.4}
     given, others = wine(with_gaps())
-    model = estimator(TransferLearner, 4, algorithm=FedSGD(), learning_rate=0.1, **settings).fit(given)
+    model = TransferLearner(4, algorithm=FedSGD(), learning_rate=0.1, **settings).fit(given)
     assert len(model.models_) == 3 and set(model.results_) == set(NAMES)
     assert model.score(others) > 0.85 and model.predict_proba(others).shape == (48, 3)
     assert model.result_.holdout is not None and model.confusion_.sum() == model.result_.holdout.rows

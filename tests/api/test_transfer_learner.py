@@ -13,13 +13,12 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from securefed import Blind, FedBCD, FedSGD, Monitoring, Party, TransferLearner
+from securefed import Blind, FedBCD, FedSGD, Monitoring, OwnGradient, Party, Plain, TransferLearner
 from securefed.errors import SettingError
 from securefed.protocols.agreement import TrustWarning
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.own_gradient.ledger import LedgerRefusal
 from tests.api.cases import columns
-from tests.flat import estimator
 from tests.protocols import reference
 from tests.protocols.federation import Keys
 
@@ -28,17 +27,15 @@ BLOCKS, LABELS = columns(rows=40)
 
 
 def learner(**settings: Any) -> TransferLearner:
-    return estimator(
-        TransferLearner,
+    return TransferLearner(
         **{
             "hidden": 3,
-            "scheme": "plain",
+            "protection": Plain(allow_determined=True),
             "rounds": 3,
-            "allow_determined": True,
             "learning_rate": 0.05,
             "standardise": False,
         }
-        | settings,
+        | settings
     )
 
 
@@ -60,8 +57,14 @@ def test_parameters_can_be_read_set_and_cloned() -> None:
 @pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
 def test_training_is_that_of_the_reference(activation: str) -> None:
     """From the same start, over the shared people in A's order."""
-    start = learner(rounds=1, learning_rate=1e-12, optimiser="sgd", activation=activation).fit(people())
-    model = learner(algorithm=FedBCD(2), optimiser="sgd", activation=activation).fit(people())
+    start = learner(
+        rounds=1,
+        learning_rate=1e-12,
+        protection=Plain(optimiser="sgd", activation=activation, allow_determined=True),
+    ).fit(people())
+    model = learner(
+        algorithm=FedBCD(2), protection=Plain(optimiser="sgd", activation=activation, allow_determined=True)
+    ).fit(people())
     shop, bank = people()
     known = {str(value): row for row, value in enumerate(shop.ids.tolist())}
     shared = [row for row, value in enumerate(bank.ids.tolist()) if str(value) in known]
@@ -108,13 +111,15 @@ def test_predictions() -> None:
 @pytest.mark.parametrize("scheme", [pytest.param("paillier", marks=pytest.mark.slow), "ckks"])
 def test_an_encrypted_model_is_the_plain_one(scheme: str, keys: Keys) -> None:
     """To what the rounding of an opening makes of Adam's first steps (see protocols/test_encrypted.py)."""
-    settings: dict[str, Any] = {"rounds": 2, "algorithm": FedBCD(2), "optimiser": "sgd", "hidden": 2}
-    settings["reveal"] = "own-gradient"
+    settings: dict[str, Any] = {"rounds": 2, "algorithm": FedBCD(2), "hidden": 2}
+    options: dict[str, Any] = {"optimiser": "sgd", "allow_determined": True}
     shared = [Party("shop", BLOCKS[0][:8]), Party("bank", BLOCKS[1][:8], labels=LABELS[:8])]
-    plain = learner(**settings).fit(shared)
+    plain = learner(**settings, protection=Plain(**options)).fit(shared)
     holders = {"shop": keys.holder(scheme, 0), "bank": keys.holder(scheme, 1)}
     with pytest.warns(TrustWarning, match="finds the labels"):
-        model = learner(**settings, scheme=scheme).fit(shared, keys=holders)
+        model = learner(**settings, protection=OwnGradient(scheme=scheme, **options)).fit(
+            shared, keys=holders
+        )
     for name in ("shop", "bank"):
         distance = np.abs(model.shards_[name].parameters - plain.shards_[name].parameters).max()
         assert 0 < distance < 1e-5
@@ -147,7 +152,7 @@ def test_without_ids_all_rows_are_shared() -> None:
 def test_evaluation_looks_at_shared_labelled_people_or_at_others() -> None:
     some = [None if i < 25 else int(label) for i, label in enumerate(LABELS)]
     shop, bank = people(some)
-    model = learner(evaluate_every=1).fit([shop, bank])
+    model = learner(monitoring=Monitoring(evaluate_every=1)).fit([shop, bank])
     known = {value: label for value, label in zip(bank.ids.tolist(), some, strict=True) if label is not None}
     rows = [row for row, value in enumerate(shop.ids.tolist()) if value in known]
     labels = [known[shop.ids[row]] for row in rows]
@@ -155,13 +160,13 @@ def test_evaluation_looks_at_shared_labelled_people_or_at_others() -> None:
     assert model.result_.metric == pytest.approx(roc_auc_score(labels, scores))
     other = columns(rows=15, seed=7)
     validation = [Party("shop", other[0][0]), Party("bank", other[0][1], labels=other[1])]
-    watched = learner(evaluate_every=1).fit([shop, bank], validation=validation)
+    watched = learner(monitoring=Monitoring(evaluate_every=1)).fit([shop, bank], validation=validation)
     scores = watched.decision_function(validation[0])
     assert watched.result_.metric == pytest.approx(roc_auc_score(other[1], scores))
 
 
 def test_training_stops_at_a_target() -> None:
-    result = learner(target=0.6, rounds=100).fit(people()).result_
+    result = learner(rounds=100, monitoring=Monitoring(target=0.6)).fit(people()).result_
     assert result.reason == "target"
     assert result.metric is not None and result.metric >= 0.6
     assert len(result.history) == result.rounds
@@ -169,8 +174,8 @@ def test_training_stops_at_a_target() -> None:
 
 def test_the_ledger_is_asked() -> None:
     with pytest.raises(LedgerRefusal):
-        learner(allow_determined=False, algorithm=FedBCD(50)).fit(people())
-    fine = learner(allow_determined=False, algorithm=FedSGD()).fit(people()).result_
+        learner(algorithm=FedBCD(50), protection=Plain()).fit(people())
+    fine = learner(algorithm=FedSGD(), protection=Plain()).fit(people()).result_
     assert not fine.determined
     assert learner(algorithm=FedBCD(50), rounds=1).fit(people()).result_.determined
 
@@ -188,7 +193,7 @@ def test_a_party_may_prepare_its_columns() -> None:
 
 
 def test_batches_and_a_single_row() -> None:
-    model = learner(batch_size=8).fit(people())
+    model = learner(protection=Plain(batch_size=8, allow_determined=True)).fit(people())
     assert model.predict(Party("shop", BLOCKS[0][:1])).shape == (1,)
     assert model.result_.rounds == 3
 

@@ -9,14 +9,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from securefed import Blind, FedBCD, GeneralisedLinear, OwnGradient, Party, SettingError, VerticalClassifier
+from securefed import (
+    Blind,
+    FedBCD,
+    GeneralisedLinear,
+    OwnGradient,
+    Party,
+    Plain,
+    SettingError,
+    VerticalClassifier,
+)
 from securefed.protocols.scoring.score_ledger import ScoreRefusal
 from tests.api.cases import parties
-from tests.flat import estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STEPS: dict[str, Any] = {"algorithm": FedBCD(3), "learning_rate": 0.2, "holdout": 0.0}
-RELEASED: dict[str, Any] = {**STEPS, "release": True}
+RELEASED: dict[str, Any] = {**STEPS, "protection": Blind(release=True)}
 
 
 def weights(model: GeneralisedLinear) -> NDArray[np.float64]:
@@ -24,7 +32,7 @@ def weights(model: GeneralisedLinear) -> NDArray[np.float64]:
 
 
 def plain(**settings: Any) -> GeneralisedLinear:
-    return estimator(GeneralisedLinear, scheme="plain", loss_form="taylor", **{**STEPS, **settings})
+    return GeneralisedLinear(protection=Plain(like="blind"), **{**STEPS, **settings})
 
 
 def test_two_fits_are_one_of_as_many_rounds() -> None:
@@ -37,7 +45,7 @@ def test_two_fits_are_one_of_as_many_rounds() -> None:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_so_are_two_blind_ones_whose_parameters_nobody_knows_in_between(count: int) -> None:
-    model = estimator(GeneralisedLinear, rounds=2, warm_start=True, **STEPS).fit(parties(count))
+    model = GeneralisedLinear(rounds=2, warm_start=True, **STEPS).fit(parties(count))
     model.set_params(protection=Blind(release=True)).fit(parties(count))
     twin = plain(rounds=4).fit(parties(count))
     assert np.abs(weights(model) - weights(twin)).max() < 1e-3
@@ -47,7 +55,7 @@ def test_so_are_two_blind_ones_whose_parameters_nobody_knows_in_between(count: i
 def test_a_blind_one_goes_on_with_more_rows_and_automatic_steps() -> None:
     """Steps follow from the rows; the parameters are the same in the new basis."""
     settings: dict[str, Any] = {**STEPS, "learning_rate": "auto"}
-    model = estimator(GeneralisedLinear, rounds=3, warm_start=True, **settings).fit(parties(rows=30))
+    model = GeneralisedLinear(rounds=3, warm_start=True, **settings).fit(parties(rows=30))
     model.set_params(rounds=2, protection=Blind(release=True)).fit(parties(rows=45))
     twin = plain(rounds=3, warm_start=True, learning_rate="auto").fit(parties(rows=30))
     twin.set_params(rounds=2).fit(parties(rows=45))
@@ -106,7 +114,7 @@ CANNOT: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def test_nothing_begins_with_what_was_released() -> None:
-    model = estimator(GeneralisedLinear, rounds=1, warm_start=True, **RELEASED).fit(parties())
+    model = GeneralisedLinear(rounds=1, warm_start=True, **RELEASED).fit(parties())
     with pytest.raises(SettingError, match="the difference of two released models is a gradient"):
         model.fit(parties())
 
@@ -120,7 +128,7 @@ def test_what_cannot_begin_there_is_named(case: str) -> None:
 
 
 def test_nor_can_loaded_models_and_what_clones_its_estimator(tmp_path: Path) -> None:
-    model = estimator(GeneralisedLinear, rounds=1, warm_start=True, **STEPS).fit(parties())
+    model = GeneralisedLinear(rounds=1, warm_start=True, **STEPS).fit(parties())
     model.save(tmp_path)
     loaded = GeneralisedLinear.load(tmp_path, warm_start=True)
     with pytest.raises(SettingError, match="a model that was loaded has nothing to begin with"):
@@ -137,8 +145,6 @@ def test_nor_can_loaded_models_and_what_clones_its_estimator(tmp_path: Path) -> 
 
 def test_a_far_smaller_rate_is_named() -> None:
     """The change of basis grows with the root of the quotient of the rates."""
-    model = estimator(GeneralisedLinear, rounds=2, warm_start=True, **{**STEPS, "learning_rate": 0.3}).fit(
-        parties()
-    )
+    model = GeneralisedLinear(rounds=2, warm_start=True, **{**STEPS, "learning_rate": 0.3}).fit(parties())
     with pytest.raises(SettingError, match="because of a smaller learning rate or of other columns"):
         model.set_params(learning_rate=1e-10).fit(parties())

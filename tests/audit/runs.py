@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from securefed import Blind, Monitoring
 from securefed.api.result import RunResult
-from securefed.assembly import TransferAssembly
+from securefed.assembly import LinearAssembly, TransferAssembly
 from securefed.assembly.base import HELPER, TrainingRows
 from securefed.audit import AuditReport, audit
 from securefed.crypto import cross_scheme
@@ -23,9 +24,8 @@ from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.settings import LinearSettings, TransferSettings
 from securefed.transport import LocalRun, Program, Transcript, get_network, run_local
-from tests.flat import linear as assembled
-from tests.flat import transfer_settings
 from tests.protocols.federation import (
     FULL_KEYS,
     MUCH,
@@ -130,9 +130,9 @@ def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
         features, labels = blobs(ROWS, 2 * parties, settings.pop("data", 0))
         held, cross = settings.pop("held", 0), settings.pop("cross", None) or blind_scheme(scheme)
         blocks, names = split(features, parties), [f"p{k}" for k in range(parties)]
-        assembly = assembled(
-            scheme=scheme, algorithm=algorithm, **{"rounds": ROUNDS, "evaluate_every": 2, **settings}
-        )
+        protection = Blind(scheme=scheme, release=settings.pop("release", False))
+        watched = {"monitoring": Monitoring(evaluate_every=2), "rounds": ROUNDS, **settings}
+        assembly = LinearAssembly(LinearSettings(algorithm=algorithm, protection=protection, **watched))
         members = tuple(Member(name, block.shape[1], True) for name, block in zip(names, blocks, strict=True))
         agreement = assembly.agreement(members, ROWS, 1, holdout=held)
         programs: dict[str, Program] = {}
@@ -167,10 +167,16 @@ def blind_transfer(**more: Any) -> Callable[[str, Algorithm], Made]:
     """Blind transfer learning; `helper` names the second holder of shares."""
 
     def make(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
-        settings = {"rounds": ROUNDS, "evaluate_every": 2, "hidden": 2, **more, **changes}
+        settings = {
+            "rounds": ROUNDS,
+            "monitoring": Monitoring(evaluate_every=2),
+            "hidden": 2,
+            **more,
+            **changes,
+        }
         people = shared_people(n=20, seed=settings.pop("data", 0))
         helper, cross = settings.pop("helper", None), settings.pop("cross", None) or blind_scheme(scheme)
-        described = transfer_settings(scheme=scheme, reveal="nothing", algorithm=algorithm, **settings)
+        described = TransferSettings(algorithm=algorithm, protection=Blind(scheme=scheme), **settings)
         assembly = TransferAssembly(described, cross)
         members = tuple(
             Member(name, columns.shape[1] + 1, True) for name, columns in (("B", people.b), ("A", people.a))
@@ -213,9 +219,9 @@ PROTOCOLS: dict[str, Callable[..., Made]] = {
     "transfer": transferred,
     "blind, two parties": blind(2),
     "blind, three": blind(3),
-    "blind, released": blind(3, release=True, evaluate_every=0),
-    "blind, held out": blind(2, rounds=3, evaluate_every=0, held=6),
-    "blind, watched": blind(2, rounds=4, evaluate_every=1, patience=1, release=True),
+    "blind, released": blind(3, release=True, monitoring=Monitoring()),
+    "blind, held out": blind(2, rounds=3, monitoring=Monitoring(), held=6),
+    "blind, watched": blind(2, rounds=4, monitoring=Monitoring(evaluate_every=1, patience=1), release=True),
     "blind, transfer": blind_transfer(),
     "blind, transfer, helper": blind_transfer(helper=HELPER, learning_rate=InverseSqrt(0.3)),
 }

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
+from securefed import OwnGradient
+from securefed.assembly import LinearAssembly, TransferAssembly
 from securefed.assembly.base import TrainingRows
 from securefed.crypto import FixedPoint, KeyHolder
 from securefed.crypto.paillier import PaillierEncrypted, PaillierMasked
@@ -22,7 +24,7 @@ from securefed.errors import ShapeError
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.own_gradient.openings import check_room, check_sums
 from securefed.protocols.schedules import FedSGD
-from tests.flat import linear, transfer
+from securefed.settings import LinearSettings, TransferSettings
 
 ROWS, COLUMNS = 120, 6
 WIDTH = 40  # a residual of 32 fraction bits and a few more, with room for its sign
@@ -30,7 +32,9 @@ WIDTH = 40  # a residual of 32 fraction bits and a few more, with room for its s
 
 def agreed(scheme: str = "paillier", rows: int = ROWS, columns: int = COLUMNS, parties: int = 2) -> Agreement:
     members = tuple(Member(f"p{i}", columns, True) for i in range(parties))
-    return linear(scheme=scheme, reveal="own-gradient", algorithm=FedSGD()).agreement(members, rows)
+    return LinearAssembly(
+        LinearSettings(algorithm=FedSGD(), protection=OwnGradient(scheme=scheme))
+    ).agreement(members, rows)
 
 
 def crafted(residuals: PaillierEncrypted, count: int) -> tuple[PaillierMasked, list[mpz]]:
@@ -123,7 +127,7 @@ def test_transfer_learning_has_room(paillier: KeyHolder, ckks: KeyHolder) -> Non
     rows, hidden = 40, 4
     members = (Member("B", 3 * hidden, False), Member("A", 5 * hidden, False))
     for scheme, holder in (("paillier", paillier), ("ckks", ckks)):
-        assembly = transfer(scheme=scheme, reveal="own-gradient", hidden=hidden)
+        assembly = TransferAssembly(TransferSettings(hidden=hidden, protection=OwnGradient(scheme=scheme)))
         agreement = assembly.agreement(members, rows)
         everybody, features = np.arange(rows), np.zeros((rows, 2))
         model = assembly.model("B", 2, last=False, index=0)

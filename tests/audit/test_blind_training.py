@@ -36,9 +36,9 @@ from securefed.protocols.blind.statistics import (
 )
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
+from securefed.settings import LinearSettings
 from securefed.transport import Link, WrongKind
 from tests.audit.runs import PROTOCOLS
-from tests.flat import linear_settings
 
 Patch = pytest.MonkeyPatch
 
@@ -366,4 +366,4 @@ def test_an_evaluation_is_answered_once() -> None:
 def test_recipes_cannot_ask_for_what_was_taken_out() -> None:
     for words in ({"check_every": 1}, {"refresh": 1}, {"key_check": True}):
         with pytest.raises(TypeError):
-            linear_settings(scheme="ckks", **words)
+            LinearSettings(**words)

@@ -22,6 +22,7 @@ from gmpy2 import mpz
 
 from research.attacks.blind_cheats import replayed_model
 from research.attacks.clear import CLEAR
+from securefed import Monitoring
 from securefed.audit import CLAIMS, audit
 from securefed.audit.blind_claims import BLIND
 from securefed.crypto import FixedPoint, find_kind, generate, load_public_key, shares
@@ -364,7 +365,7 @@ def keyed(transcript: Transcript, entry: Any) -> bool:
 def test_a_model_share_that_is_encrypted_once_for_all_evaluations() -> None:
     """The label party sends the ciphertexts of an earlier model again."""
     with replayed_model():
-        assert failed(blind_made(rounds=3, evaluate_every=1)) == ["fresh"]
+        assert failed(blind_made(rounds=3, monitoring=Monitoring(evaluate_every=1))) == ["fresh"]
 
 
 def test_the_same_difference_twice(monkeypatch: Patch) -> None:
@@ -469,7 +470,7 @@ def test_a_second_score(monkeypatch: Patch) -> None:
 
 def test_scores_of_another_evaluation_than_agreed() -> None:
     """The parties evaluate after every round, and the agreement says after the last."""
-    transcripts, result = blind_made(rounds=2, evaluate_every=1).run()
+    transcripts, result = blind_made(rounds=2, monitoring=Monitoring(evaluate_every=1)).run()
     settings = {**result["settings"], "evaluate_every": 2}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     for transcript in transcripts.values():

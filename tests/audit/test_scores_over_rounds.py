@@ -8,7 +8,6 @@ reveal").
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from research.attacks.linear import features_from_span
 from research.attacks.scores import r_squared
+from securefed import Blind, Monitoring, OwnGradient
 from securefed.assembly import LinearAssembly
 from securefed.assembly.base import TrainingRows
 from securefed.models import LinearModel
@@ -25,9 +25,9 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import ScoreRefusal
+from securefed.settings import LinearSettings
 from securefed.transport import Program, get_network, run_local
 from tests.audit.runs import keys
-from tests.flat import linear
 from tests.protocols.federation import blobs
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
@@ -46,14 +46,15 @@ def seen_scores(scheme: str, blind: bool, rounds: int, ledger: str = "off") -> t
         return 0.0
 
     # Rounds on all rows move along smoothly, so that it takes finer scores to tell them apart.
-    settings: dict[str, Any] = {"rounds": rounds, "evaluate_every": 1, "score_precision": 24 if blind else 10}
-    if blind:
-        assembly = linear(scheme=scheme, algorithm=FedBCD(2), learning_rate=0.5, **settings)
-    else:
-        assembly = linear(
-            scheme=scheme, algorithm=FedBCD(2), learning_rate=0.5, reveal="own-gradient", batch_size=10,
-            **settings,
-        )  # fmt: skip
+    fine = Blind(scheme=scheme, score_precision=24)
+    settings = LinearSettings(
+        algorithm=FedBCD(2),
+        learning_rate=0.5,
+        rounds=rounds,
+        monitoring=Monitoring(evaluate_every=1),
+        protection=fine if blind else OwnGradient(scheme=scheme, batch_size=10),
+    )
+    assembly = LinearAssembly(settings)
     members = tuple(Member(name, block.shape[1], True) for name, block in blocks.items())
     agreement = assembly.agreement(members, ROWS)
     programs: dict[str, Program] = {}
@@ -67,7 +68,7 @@ def seen_scores(scheme: str, blind: bool, rounds: int, ledger: str = "off") -> t
         )
         truth = (labels[:, None] if blind else labels) if last else None
         model = LinearModel(block.shape[1])
-        bare = LinearAssembly(replace(assembly.settings, fit_intercept=False))
+        bare = LinearAssembly(replace(settings, fit_intercept=False))
         data = TrainingRows.whole(block, truth)
         programs[name] = bare.program(agreement, name, model, data, context).run
     run_local(programs, run="r", kinds=KINDS, network=get_network("lan"))

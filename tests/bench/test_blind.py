@@ -15,7 +15,7 @@ from bench.emulation import Case
 from bench.passes import passed, slope
 from bench.release import Beside, released_code, whole_fit
 from securefed.assembly import LinearAssembly
-from tests.flat import linear
+from securefed.settings import LinearSettings
 
 SMALL = Case("ckks", "FedBCD-p", 2, 1, rows=30, rounds=4, columns=2)
 
@@ -31,7 +31,7 @@ def test_opened_parameters_are_those_of_plain_rounds(schedule: str, parties: int
 
 def test_another_rate_is_found_to_differ() -> None:
     columns, targets = emulation.table(SMALL, 0)
-    assembly = linear(scheme="ckks", rounds=4, l2=0.01)
+    assembly = LinearAssembly(LinearSettings(rounds=4, l2=0.01))
     agreement = emulation.agreement_of(columns, targets, assembly)
     right = emulation.emulated(agreement, columns, targets, assembly)
     other = LinearAssembly(replace(assembly.settings, l2=0.011))

@@ -32,8 +32,8 @@ def test_one_core_is_given_back() -> None:
 @pytest.mark.parametrize("transfer", [False, True])
 def test_a_forecast_has_the_bytes_of_the_run(transfer: bool) -> None:
     """Times are not for a test; bytes are exact, and both clocks ran."""
-    settings = {"scheme": "ckks", **({"hidden": 2} if transfer else {"reveal": "own-gradient"})}
-    case = forecast.Case("small", {"shop": 3, "bank": 2}, settings, 2, 2, transfer)
+    hidden = 2 if transfer else None
+    case = forecast.Case("small", {"shop": 3, "bank": 2}, forecast.CKKS, 2, 2, transfer, hidden=hidden)
     row = forecast.measure(case, rows=40, batch=30, key_bits=2048, network="lan", engine="serial", seed=0)
     assert row.planned_bytes == row.measured_bytes > 0 and row.rounds == 2
     assert min(row.planned_computation, row.measured_computation, row.measured_communication) > 0

@@ -24,7 +24,6 @@ from securefed.audit import CLAIMS
 from securefed.cli.demo import add_arguments, run_table
 from securefed.cli.demo_data import demo_data
 from securefed.settings.run import RunSettings
-from tests.flat import estimator
 from tests.process.parties import PATIENT, ROOT
 
 
@@ -114,7 +113,7 @@ def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: in
     table = run_table(arguments("--data", data, "--parties", str(parties)), made.parties)
     chosen_settings = RunSettings.of(table).settings
     settings = {each.name: getattr(chosen_settings, each.name) for each in fields(chosen_settings)}
-    model = estimator(GeneralisedLinear, **{**settings, "protection": Plain(like="blind")})
+    model = GeneralisedLinear(**{**settings, "protection": Plain(like="blind")})
 
     def rows(name: str, places: NDArray[np.intp], known: bool) -> Party:
         labels = made.labels[places] if known and name == made.label_party else None

@@ -12,7 +12,6 @@ from securefed.cli import main
 from securefed.cli.plan import _scenario, _variants, _why
 from securefed.plan.planner import Estimate, RoundsModel
 from securefed.settings.run import RunSettings
-from tests.flat import run_table
 from tests.process.parties import Fleet
 
 TWO = {"name": "r", "parties": ["shop", "bank"]}
@@ -39,7 +38,7 @@ def test_several_classes_are_planned_for_blind_runs_alone(objective: str) -> Non
     "settings", [{"local_model": "network"}, {"optimiser": "adam"}, {"exchange": "pairwise"}]
 )
 def test_what_blind_training_does_not_take_is_offered_open_only(settings: dict[str, str]) -> None:
-    shared = RunSettings.of(run_table({**TWO, "reveal": "own-gradient", **settings}))
+    shared = RunSettings.of({**TWO, "protection": {"kind": "own-gradient", **settings}})
     assert [title for title, _ in _variants(shared, ["ckks"])] == ["ckks, own gradients"]
 
 
@@ -70,7 +69,7 @@ def test_blind_runs_are_planned_with_the_rows_that_are_held_out() -> None:
     assert scenario.holdout_rows == 20
     assert scenario.agreement.holdout == scenario.agreement.batches.holdout_rows == 80
     open_ = _scenario(
-        RunSettings.of(run_table({**TWO, "reveal": "own-gradient"})), {"shop": 3, "bank": 2}, 80, 3072
+        RunSettings.of({**TWO, "protection": {"kind": "own-gradient"}}), {"shop": 3, "bank": 2}, 80, 3072
     )
     assert open_.agreement.holdout == 0
 

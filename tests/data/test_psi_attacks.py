@@ -22,7 +22,6 @@ from securefed.settings.run import RunSettings
 from securefed.transport import Link, get_network, run_local
 from securefed.transport.message import Message
 from tests.data.test_psi import align
-from tests.flat import run_table
 
 EVERYBODY = [f"client-{i:03d}" for i in range(60)]
 BANK, SHOP = EVERYBODY[:25], EVERYBODY[15:40]
@@ -209,7 +208,7 @@ def test_guessing_a_few_after_each_interruption(
     """A party that breaks off after each alignment comes back with other ids, never more than are allowed."""
     if naive:
         monkeypatch.setattr(own_data, "MOST_ALIGNMENTS", 1 << 30)
-    shared = RunSettings.of(run_table({"name": "trial", "parties": ["bank", "shop"]}))
+    shared = RunSettings.of({"name": "trial", "parties": ["bank", "shop"]})
     found: set[str] = set()
     with suppress(SettingError):
         for start in range(0, len(EVERYBODY), 3):

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from securefed import FedSGD, GeneralisedLinear, Party, Plain
+from securefed import Blind, FedSGD, GeneralisedLinear, Party, Plain
 from securefed.api.simulated import parameters
 from securefed.assembly import ASSEMBLIES
 from securefed.assembly import register as register_assembly
@@ -45,7 +45,6 @@ from securefed.settings.objectives import OBJECTIVE_SETTINGS
 from securefed.settings.run import RunSettings
 from securefed.transport import get_network, run_local
 from tests.extending import toy, weighted
-from tests.flat import estimator
 
 Array = NDArray[np.float64]
 ROWS = 240
@@ -95,7 +94,7 @@ def parties() -> tuple[list[Party], Array]:
 
 def trained(**settings: object) -> GeneralisedLinear:
     options: dict[str, object] = {"rounds": 3, "holdout": 0.0, "algorithm": FedBCD(4), **settings}
-    return estimator(GeneralisedLinear, **options).fit(parties()[0])  # type: ignore[arg-type]
+    return GeneralisedLinear(**options).fit(parties()[0])  # type: ignore[arg-type]
 
 
 def weights(model: GeneralisedLinear) -> Array:
@@ -105,9 +104,9 @@ def weights(model: GeneralisedLinear) -> Array:
 @pytest.mark.usefixtures("tempered")
 def test_a_loss_is_one_entry() -> None:
     """In the clear with the polynomial, and blind: the weight of its margin is no power of two."""
-    clear = trained(loss="tempered", scheme="plain", loss_form="taylor")
-    assert not np.allclose(weights(clear), weights(trained(scheme="plain", loss_form="taylor")), atol=1e-3)
-    blind = trained(loss="tempered", scheme="ckks", release=True)
+    clear = trained(loss="tempered", protection=Plain(like="blind"))
+    assert not np.allclose(weights(clear), weights(trained(protection=Plain(like="blind"))), atol=1e-3)
+    blind = trained(loss="tempered", protection=Blind(release=True))
     np.testing.assert_allclose(weights(blind), weights(clear), atol=2e-3)
     with pytest.raises(SettingError, match="there is one of that name"):
         losses.register(TEMPERED)
@@ -115,10 +114,8 @@ def test_a_loss_is_one_entry() -> None:
 
 @pytest.mark.usefixtures("toy_scheme")
 def test_a_scheme_is_a_module_and_one_entry(tmp_path: Path) -> None:
-    model = trained(scheme="toy", loss_form="taylor")
-    np.testing.assert_allclose(
-        weights(model), weights(trained(scheme="plain", loss_form="taylor")), atol=1e-6
-    )
+    model = trained(protection=Plain(scheme="toy", like="blind"))
+    np.testing.assert_allclose(weights(model), weights(trained(protection=Plain(like="blind"))), atol=1e-6)
     assert not model.result_.protected  # its entry says that it protects nothing, and so do results
     claims = {claim.name: claim for claim in audit(model.result_.transcripts).claims}
     assert not claims["encrypted"].passed
@@ -132,15 +129,15 @@ def test_a_scheme_is_a_module_and_one_entry(tmp_path: Path) -> None:
 
 
 def test_a_scheme_that_is_not_registered_is_refused() -> None:
-    with pytest.raises(SettingError, match="scheme must be one of 'ckks', 'paillier', 'plain', not 'toy'"):
-        trained(scheme="toy")
+    with pytest.raises(SettingError, match="scheme must be one of 'ckks', 'paillier', not 'toy'"):
+        trained(protection=Blind(scheme="toy"))
 
 
 def test_a_scheme_without_an_encrypted_product_does_not_train_blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """And does not fall back to showing gradients either."""
     monkeypatch.setitem(SCHEMES, "half", SchemeEntry(opens="paillier"))
     with pytest.raises(SettingError, match="scheme must be one of 'ckks', 'paillier', not 'half'"):
-        trained(scheme="half")
+        trained(protection=Blind(scheme="half"))
 
 
 @pytest.mark.usefixtures("weighted_objective")

@@ -11,7 +11,7 @@ from securefed import GeneralisedLinear, Party, Plain
 from securefed.cli.party import quality_line
 from securefed.labels.metrics import METRICS, Answers, Metric, register
 from securefed.report.page import render
-from tests.report.test_run_files import account
+from tests.report.test_run_files import CLEAR, account
 
 
 def youden(answers: Answers) -> float:
@@ -44,6 +44,6 @@ def test_one_entry_adds_a_metric_everywhere() -> None:
     assert model.score(parties, "Youden") == pytest.approx(expected)
     told = held.to_dict()
     assert f"Youden {told['more']['Youden']:.3g}" in quality_line(told)
-    run = account("plain")
+    run = account(CLEAR)
     page = render({**run.result(), "holdout": told}, run.timing())
     assert "Youden" in page and "Found less false alarms." in page

@@ -11,12 +11,11 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.metrics import mean_poisson_deviance, roc_auc_score
 
-from securefed import GeneralisedLinear, Party, Plain
+from securefed import GeneralisedLinear, Labels, Party, Plain
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions, OwnFit
 from securefed.labels.label_model import LabelModel
 from securefed.protocols.losses import get_loss
-from tests.flat import estimator
 
 Array = NDArray[np.float64]
 RNG = np.random.default_rng(0)
@@ -28,7 +27,7 @@ COUNTS = RNG.poisson(EXPOSURE * np.exp(0.5 * COLUMNS[:, 1])).astype(np.float64)
 
 
 def emulated(loss: str = "logistic", **settings: Any) -> GeneralisedLinear:
-    return estimator(GeneralisedLinear, loss, scheme="plain", loss_form="taylor", **settings)
+    return GeneralisedLinear(loss, **{"protection": Plain(like="blind"), **settings})
 
 
 def two(shop: Array, bank: Array, labels: Any = None, **of_rows: Any) -> list[Party]:
@@ -112,11 +111,13 @@ def test_balanced_classes_rank_rare_positives_better(rare: Any, parties: int) ->
     weights = np.where(labels[:1400], 0.5 / share, 0.5 / (1 - share))
     gram = (design[:1400].T * weights) @ design[:1400] + 1e-3 * np.eye(21)
     weighted = design @ np.linalg.solve(gram, design[:1400].T @ (weights * (2.0 * labels[:1400] - 1)))
-    equal, balanced, auto = (auc(class_weight=each) for each in (None, "balanced", "auto"))
+    equal, balanced, auto = (auc(labels=Labels(class_weight=each)) for each in (None, "balanced", "auto"))
     best = float(roc_auc_score(labels[1400:], weighted[1400:]))
     assert best > equal + 0.01
     assert balanced > equal + 0.6 * (best - equal) and auto > equal + 0.3 * (best - equal)
-    assert auc(class_weight={0: 1.0, 1: 1.0}) == auc(base="own", class_weight=None)
+    assert auc(labels=Labels(class_weight={0: 1.0, 1: 1.0})) == auc(
+        labels=Labels(base="own", class_weight=None)
+    )
 
 
 @pytest.mark.slow
@@ -127,11 +128,13 @@ def test_an_encrypted_run_is_the_same_and_nobody_else_can_tell() -> None:
     labels = (shop[:, 0] + bank[:, 0] + 0.5 * rng.normal(size=120) > 1.3).astype(int)
     how: dict[str, Any] = {"rounds": 2}
     rows = {"weights": rng.uniform(1, 2, size=120), "offset": rng.normal(size=120)}
-    wished = estimator(GeneralisedLinear, class_weight="balanced", **how).fit(two(shop, bank, labels, **rows))
-    twin = emulated(class_weight="balanced", **how).fit(two(shop, bank, labels, **rows))
+    wished = GeneralisedLinear(labels=Labels(class_weight="balanced"), **how).fit(
+        two(shop, bank, labels, **rows)
+    )
+    twin = emulated(labels=Labels(class_weight="balanced"), **how).fit(two(shop, bank, labels, **rows))
     new = two(shop, bank, offset=rows["offset"])
     assert np.abs(wished.decision_function(new) - twin.decision_function(new)).max() < 0.02
-    plain = estimator(GeneralisedLinear, **how).fit(two(shop, bank, labels))
+    plain = GeneralisedLinear(**how).fit(two(shop, bank, labels))
 
     def seen(model: GeneralisedLinear) -> list[tuple[Any, ...]]:
         entries = model.result_.transcripts["shop"].entries
@@ -179,7 +182,7 @@ def test_counts_with_exposure_beat_a_linear_model_and_are_saved(tmp_path: Any) -
     rate = np.exp(-1 + shop @ [0.5, -0.4, 0.0, 0.3] + bank @ [0.4, 0.0, -0.3])
     counts = rng.poisson(exposure * rate)
     train, test, log = slice(2000), slice(2000, None), np.log(exposure)
-    model = emulated("linear", family="poisson")
+    model = emulated("linear", labels=Labels(family="poisson"))
     model.fit(two(shop[train], bank[train], counts[train], offset=log[train]))
     new = two(shop[test], bank[test], offset=log[test])
     untransformed = emulated("linear")
@@ -215,46 +218,52 @@ def test_several_classes_with_weights_are_a_run_each() -> None:
     labels = np.array(["a", "b", "c"])[
         np.argmax(np.column_stack([shop[:, 0], bank[:, 0], 0 * bank[:, 0]]), 1)
     ]
-    model = emulated(class_weight="balanced", rounds=6, allow_determined=True)
+    model = emulated(
+        rounds=6,
+        protection=Plain(like="blind", allow_determined=True),
+        labels=Labels(class_weight="balanced"),
+    )
     model.fit(two(shop, bank, labels))
     assert len(model.models_) == 3
     assert np.mean(model.predict(two(shop, bank)) == labels) > 0.75
 
 
 @pytest.mark.parametrize(
-    ("settings", "of_rows", "message"),
+    ("wishes", "settings", "of_rows", "message"),
     [
-        ({"class_weight": "even"}, {}, "class_weight: 'even' given, 'auto', 'balanced' or a weight"),
-        ({"class_weight": {0: 1.0}}, {}, "class_weight: 0 given, the classes are 0 and 1"),
-        ({"class_weight": {0: 1.0, 1: -1.0}}, {}, "class_weight of 1"),
+        ({"class_weight": "even"}, {}, {}, "class_weight: 'even' given, 'auto', 'balanced' or a weight"),
+        ({"class_weight": {0: 1.0}}, {}, {}, "class_weight: 0 given, the classes are 0 and 1"),
+        ({"class_weight": {0: 1.0, 1: -1.0}}, {}, {}, "class_weight of 1"),
         (
-            {"class_weight": "balanced", "loss": "linear"},
+            {"class_weight": "balanced"},
+            {"loss": "linear"},
             {},
             "class_weight: the loss 'linear' has no classes",
         ),
-        ({"class_weight": "balanced", "loss_form": "exact"}, {}, "class_weight: it takes Plain"),
-        ({"base": "own", "loss": "squared_hinge"}, {}, "base: it takes the loss 'logistic' or 'linear'"),
-        ({"base": "mine"}, {}, "base must be one of"),
-        ({"family": "poisson"}, {}, "family: it goes with the loss 'linear', 'logistic' given"),
-        ({"family": 3.0, "loss": "linear"}, {}, "family: 3 given, at most 2 is allowed"),
-        ({"family": "gamma", "loss": "linear"}, {}, "bank: labels: zeros given, the family 'gamma'"),
+        ({"class_weight": "balanced"}, {"protection": Plain()}, {}, "class_weight: it takes Plain"),
+        ({"base": "own"}, {"loss": "squared_hinge"}, {}, "base: it takes the loss 'logistic' or 'linear'"),
+        ({"base": "mine"}, {}, {}, "base must be one of"),
+        ({"family": "poisson"}, {}, {}, "family: it goes with the loss 'linear', 'logistic' given"),
+        ({"family": 3.0}, {"loss": "linear"}, {}, "family: 3 given, at most 2 is allowed"),
+        ({"family": "gamma"}, {"loss": "linear"}, {}, "bank: labels: zeros given, the family 'gamma'"),
         (
+            {},
             {},
             {"weights": np.zeros(60)},
             "bank: weights: finite numbers of at least 0, not all 0, are allowed",
         ),
-        ({}, {"weights": np.ones(3)}, "bank: weights of shape"),
-        ({}, {"offset": ["a"] * 60}, "bank: offset have to be numbers"),
+        ({}, {}, {"weights": np.ones(3)}, "bank: weights of shape"),
+        ({}, {}, {"offset": ["a"] * 60}, "bank: offset have to be numbers"),
     ],
 )
-def test_what_does_not_go_together_is_refused_by_name(settings: Any, of_rows: Any, message: str) -> None:
+def test_what_does_not_go_together_is_refused_by_name(
+    wishes: Any, settings: Any, of_rows: Any, message: str
+) -> None:
     rng = np.random.default_rng(7)
     labels = rng.integers(0, 2, 60)
     with pytest.raises((SettingError, DataError), match=message):
         given = two(rng.normal(size=(60, 2)), rng.normal(size=(60, 2)), labels, **of_rows)
-        estimator(
-            GeneralisedLinear, **{"scheme": "plain", "loss_form": "taylor", "rounds": 1, **settings}
-        ).fit(given)
+        emulated(**{"rounds": 1, "labels": Labels(**wishes), **settings}).fit(given)
 
 
 def test_only_the_label_party_has_weights() -> None:

@@ -11,21 +11,19 @@ from sklearn.datasets import load_iris, make_classification
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, Labels, Party, Plain
 from securefed.data.columns import FittedColumns, OutlierWarning
 from securefed.errors import DataError, SettingError
 from securefed.labels.calibration import ClassCurve, least_rows
 from securefed.labels.quality import QualityWarning
-from tests.flat import estimator
 
 Array = NDArray[np.float64]
 
 
 def emulated(loss: str = "logistic", **settings: Any) -> GeneralisedLinear:
     """Blind training's arithmetic, unencrypted."""
-    return estimator(
-        GeneralisedLinear, loss, scheme="plain", loss_form="taylor", allow_determined=True, **settings
-    )
+    usual = Plain(like="blind", allow_determined=True)
+    return GeneralisedLinear(loss, **{"protection": usual, **settings})
 
 
 def two(table: Array, labels: NDArray[Any] | None = None, **more: Any) -> list[Party]:
@@ -39,8 +37,13 @@ def test_counts_without_held_out_rows_are_refused() -> None:
     table, counts = rng.normal(size=(200, 4)), rng.poisson(1.0, 200)
     for holdout, rows in ((0.0, 200), (0.2, 40)):
         with pytest.raises(SettingError, match=r"family: bank has no held-out rows; .* holdout=0.2"):
-            emulated("linear", family="poisson", holdout=holdout).fit(two(table[:rows], counts[:rows]))
-    assert emulated("linear", family="poisson").fit(two(table, counts)).result_.holdout is not None
+            emulated("linear", holdout=holdout, labels=Labels(family="poisson")).fit(
+                two(table[:rows], counts[:rows])
+            )
+    assert (
+        emulated("linear", labels=Labels(family="poisson")).fit(two(table, counts)).result_.holdout
+        is not None
+    )
 
 
 @pytest.mark.parametrize("weight", ["auto", "balanced"])
@@ -48,7 +51,7 @@ def test_without_held_out_rows_a_rare_class_is_not_predicted_too_often(weight: s
     table, labels = make_classification(
         3000, 8, n_informative=4, weights=[0.93], class_sep=0.6, flip_y=0.05, random_state=1
     )
-    model = emulated(holdout=0.0, class_weight=weight).fit(two(table[:2000], labels[:2000]))
+    model = emulated(holdout=0.0, labels=Labels(class_weight=weight)).fit(two(table[:2000], labels[:2000]))
     new = two(table[2000:])
     share = float(labels[:2000].mean())
     assert np.mean(model.predict(new) == labels[2000:]) > 1.0 - share - 0.02
@@ -141,7 +144,9 @@ def test_tables_that_cannot_be_learnt_from_are_refused_by_name() -> None:
     with pytest.raises(DataError, match="shop: data is an array of dates; give a pandas frame"):
         Party("shop", dates)
     with pytest.raises(DataError, match="bank: weighted residuals of the label party's own fit up to"):
-        emulated(class_weight={0: 1.0, 1: 9.0}, margin_bound=0.5).fit(two(table, labels))
+        emulated(
+            protection=Plain(like="blind", margin_bound=0.5), labels=Labels(class_weight={0: 1.0, 1: 9.0})
+        ).fit(two(table, labels))
 
 
 def test_a_sparse_matrix_is_filled_up() -> None:

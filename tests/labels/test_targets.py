@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from securefed import GeneralisedLinear, Party, TransferLearner
+from securefed import GeneralisedLinear, Labels, Party, Plain, TransferLearner
 from securefed.errors import DataError, SettingError
-from tests.flat import estimator
 
 RNG = np.random.default_rng(0)
 SHOP, BANK = RNG.normal(size=(120, 5)), RNG.normal(size=(120, 3))
@@ -54,12 +53,12 @@ def test_classes_are_one_column(kind: Any) -> None:
     ("settings", "labels", "message"),
     [
         ({"loss": "logistic"}, (TARGETS > 0.0), "labels: 2 columns given, the loss 'logistic' takes one"),
-        ({"scheme": "plain"}, TARGETS, "labels: 2 columns given; several targets take Blind"),
-        ({"base": "own"}, TARGETS, "take one target"),
+        ({"protection": Plain()}, TARGETS, "labels: 2 columns given; several targets take Blind"),
+        ({"labels": Labels(base="own")}, TARGETS, "take one target"),
         ({}, np.zeros((120, 2, 2)), "bank: labels of shape"),
         ({}, np.where(TARGETS > 1e4, np.nan, TARGETS), "labels must be finite"),
     ],
 )
 def test_what_is_refused(settings: dict[str, Any], labels: Any, message: str) -> None:
     with pytest.raises((SettingError, DataError), match=message):
-        estimator(GeneralisedLinear, **{"loss": "linear", "rounds": 1, **settings}).fit(given(labels))
+        GeneralisedLinear(**{"loss": "linear", "rounds": 1, **settings}).fit(given(labels))

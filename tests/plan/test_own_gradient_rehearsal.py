@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from securefed import Monitoring, OwnGradient, Plain
 from securefed.plan import planner as plan
 from securefed.plan.fake_keys import Operation
 from securefed.plan.planner import RoundsModel, estimate
@@ -18,14 +19,12 @@ from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.settings import LinearSettings, TransferSettings
 from securefed.transport import Network, get_network
-from tests.flat import linear_settings, transfer_settings
 from tests.plan.test_rehearsal import Costs, lines, still
 from tests.report.runs import run
 
 TWO = {"shop": 3, "bank": 2}
 FOUR = {"a": 3, "b": 1, "c": 2, "d": 2}
 LINEAR: dict[str, Any] = {
-    "allow_determined": True,
     "algorithm": FedBCD(),
     "l2": 0.0,
     "learning_rate": 0.05,
@@ -33,67 +32,80 @@ LINEAR: dict[str, Any] = {
 }
 
 
+def clear(**options: Any) -> Plain:
+    return Plain(**{"like": "own-gradient", "allow_determined": True, **options})
+
+
+def shown(scheme: str, **options: Any) -> OwnGradient:
+    return OwnGradient(scheme=scheme, allow_determined=True, **options)
+
+
 def linear(**settings: Any) -> LinearSettings:
-    return linear_settings(
-        **{"scheme": "plain", "reveal": "own-gradient", "loss_form": "taylor", **LINEAR} | settings
-    )
+    return LinearSettings(**{"protection": clear(), "refit": False, **LINEAR, **settings})
 
 
 def transfer(**settings: Any) -> TransferSettings:
-    return transfer_settings(reveal="own-gradient", **{**LINEAR, **settings})
+    return TransferSettings(**{"protection": shown("ckks"), **LINEAR, **settings})
 
 
 SCENARIOS = {
     "plain pair": Scenario(linear(), TWO, 9),
-    "plain exact": Scenario(linear(loss_form="auto"), TWO, 9),
+    "plain exact": Scenario(linear(protection=clear(like=None)), TWO, 9),
     "plain star": Scenario(linear(algorithm=FedBCD(3)), FOUR, 9),
     "plain star in turns": Scenario(linear(algorithm=FedBCD(2, "sequential")), FOUR, 9),
-    "plain pairwise": Scenario(linear(exchange="pairwise"), FOUR, 9),
+    "plain pairwise": Scenario(linear(protection=clear(exchange="pairwise")), FOUR, 9),
     "plain pairwise in turns": Scenario(
-        linear(exchange="pairwise", algorithm=FedBCD(2, "sequential")), FOUR, 9
+        linear(algorithm=FedBCD(2, "sequential"), protection=clear(exchange="pairwise")), FOUR, 9
     ),
-    "plain networks": Scenario(linear(local_model="network", hidden=(2,), algorithm=FedBCD(3)), TWO, 9),
-    "plain mixed": Scenario(linear(local_model={"b": "network"}, hidden=(2,), algorithm=FedBCD(2)), FOUR, 9),
-    "plain watched": Scenario(linear(patience=5, evaluate_every=7, rounds=6), FOUR, 9),
-    "plain transfer": Scenario(transfer(scheme="plain", hidden=3), TWO, 9),
-    "paillier pair": Scenario(linear(scheme="paillier", batch_size=5), TWO, 9, 2048),
-    "paillier star": Scenario(linear(scheme="paillier", batch_size=4), {"a": 60, "b": 1, "c": 2}, 9, 2048),
+    "plain networks": Scenario(
+        linear(algorithm=FedBCD(3), protection=clear(local_model="network", hidden=(2,))), TWO, 9
+    ),
+    "plain mixed": Scenario(
+        linear(algorithm=FedBCD(2), protection=clear(local_model={"b": "network"}, hidden=(2,))), FOUR, 9
+    ),
+    "plain watched": Scenario(linear(rounds=6, monitoring=Monitoring(patience=5, evaluate_every=7)), FOUR, 9),
+    "plain transfer": Scenario(transfer(hidden=3, protection=clear(like=None)), TWO, 9),
+    "paillier pair": Scenario(linear(protection=shown("paillier", batch_size=5)), TWO, 9, 2048),
+    "paillier star": Scenario(
+        linear(protection=shown("paillier", batch_size=4)), {"a": 60, "b": 1, "c": 2}, 9, 2048
+    ),
     "paillier star in turns": Scenario(
-        linear(scheme="paillier", batch_size=4, algorithm=FedBCD(2, "sequential")),
+        linear(algorithm=FedBCD(2, "sequential"), protection=shown("paillier", batch_size=4)),
         {"a": 60, "b": 1, "c": 2},
         9,
         2048,
     ),
     "paillier transfer": Scenario(
         transfer(
-            scheme="paillier",
             hidden=3,
             algorithm=FedBCD(2),
-            batch_size=4,
-            evaluate_every=2,
+            protection=shown("paillier", batch_size=4),
+            monitoring=Monitoring(evaluate_every=2),
         ),
         {"b": 9, "a": 8},
         9,
         2048,
     ),
-    "ckks pair": Scenario(linear(scheme="ckks", evaluate_every=1), TWO, 9),
-    "ckks star": Scenario(linear(scheme="ckks"), FOUR, 9),
+    "ckks pair": Scenario(linear(protection=shown("ckks"), monitoring=Monitoring(evaluate_every=1)), TWO, 9),
+    "ckks star": Scenario(linear(protection=shown("ckks")), FOUR, 9),
     "ckks pairwise in turns": Scenario(
-        linear(scheme="ckks", exchange="pairwise", algorithm=FedBCD(2, "sequential")), FOUR, 9
+        linear(algorithm=FedBCD(2, "sequential"), protection=shown("ckks", exchange="pairwise")), FOUR, 9
     ),
     "paillier pairwise": Scenario(
-        linear(scheme="paillier", exchange="pairwise", batch_size=4, evaluate_every=2),
+        linear(
+            protection=shown("paillier", exchange="pairwise", batch_size=4),
+            monitoring=Monitoring(evaluate_every=2),
+        ),
         {"a": 3, "b": 1, "c": 2},
         9,
         2048,
     ),
-    "paillier with noise": Scenario(linear(scheme="paillier", dp_noise=0.1, batch_size=5), TWO, 9, 2048),
+    "paillier with noise": Scenario(
+        linear(protection=shown("paillier", dp_noise=0.1, batch_size=5)), TWO, 9, 2048
+    ),
     "ckks transfer": Scenario(
         transfer(
-            scheme="ckks",
-            hidden=4,
-            algorithm=FedBCD(2),
-            evaluate_every=1,
+            hidden=4, algorithm=FedBCD(2), protection=shown("ckks"), monitoring=Monitoring(evaluate_every=1)
         ),
         {"b": 5, "a": 3},
         9,
@@ -185,7 +197,7 @@ def test_what_is_multiplied_is_counted() -> None:
 def test_the_projects_promise_at_full_size() -> None:
     """n = 1000, h = 32: n h + h^2 ciphertexts each way under Paillier, at most 3 MiB under CKKS."""
     for scheme in ("paillier", "ckks"):
-        recipe = transfer(scheme=scheme, hidden=32, rounds=1, algorithm=FedSGD())
+        recipe = transfer(hidden=32, rounds=1, algorithm=FedSGD(), protection=shown(scheme))
         found = dry(Scenario(recipe, {"b": 15, "a": 18}, 1000))
         if scheme == "paillier":
             assert found.ciphertexts["contribution"] == 2 * 33_024

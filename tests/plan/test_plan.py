@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from securefed import Blind, OwnGradient, Plain
 from securefed.crypto.blind.interface import Product
 from securefed.errors import SettingError
 from securefed.plan import calibration
@@ -22,15 +23,16 @@ from securefed.plan.rehearsal import Scenario
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.protocols.schedules import FedBCD
+from securefed.settings import LinearSettings, TransferSettings
 from securefed.transport import get_network
-from tests.flat import linear_settings, transfer_settings
 from tests.report.runs import run
 
-OPEN: dict[str, Any] = {"reveal": "own-gradient", "loss_form": "taylor", "scheme": "plain", "rounds": 4}
+CLEAR = Plain(like="own-gradient")
+OPEN: dict[str, Any] = {"protection": CLEAR, "refit": False, "rounds": 4}
 
 
 def test_the_ledger_is_known_before_the_first_round() -> None:
-    scenario = Scenario(linear_settings(**OPEN, algorithm=FedBCD(2)), {"shop": 3, "bank": 2}, 20)
+    scenario = Scenario(LinearSettings(algorithm=FedBCD(2), **OPEN), {"shop": 3, "bank": 2}, 20)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
         _, done = run(scenario)
@@ -40,23 +42,23 @@ def test_the_ledger_is_known_before_the_first_round() -> None:
 
 
 def test_a_refusal_is_foreseen() -> None:
-    tight = Scenario(linear_settings(**{**OPEN, "batch_size": 3}), {"shop": 3, "bank": 2}, 20)
+    few = replace(CLEAR, batch_size=3)
+    tight = Scenario(LinearSettings(**{**OPEN, "protection": few}), {"shop": 3, "bank": 2}, 20)
     entry = refusal(tight.agreement)
     assert entry is not None and entry.verdict == "determined"
-    allowed = Scenario(
-        linear_settings(**{**OPEN, "batch_size": 3}, allow_determined=True), {"shop": 3, "bank": 2}, 20
-    )
+    freely = replace(few, allow_determined=True)
+    allowed = Scenario(LinearSettings(**{**OPEN, "protection": freely}), {"shop": 3, "bank": 2}, 20)
     assert refusal(allowed.agreement) is None
     # The paper's own setting: 100 shared rows, h = 32, Q = 10.
     paper = Scenario(
-        transfer_settings(scheme="ckks", reveal="own-gradient", algorithm=FedBCD(10)), {"b": 15, "a": 18}, 100
+        TransferSettings(algorithm=FedBCD(10), protection=OwnGradient()), {"b": 15, "a": 18}, 100
     )
     assert refusal(paper.agreement) is not None
     assert refusal(paper.with_steps(1).agreement) is None
 
 
 def test_blind_training_opens_nothing() -> None:
-    blind = Scenario(linear_settings(scheme="paillier"), {"shop": 3, "bank": 2}, 20)
+    blind = Scenario(LinearSettings(protection=Blind(scheme="paillier")), {"shop": 3, "bank": 2}, 20)
     assert ledger_after(blind.agreement, 9) == [] and refusal(blind.agreement) is None
 
 
@@ -91,15 +93,15 @@ def test_the_fastest_is_the_fastest_that_may_be_run() -> None:
 def test_an_estimate_of_each_scheme() -> None:
     """Real calibrations, small: positive times, exact sizes; local steps cost more where they open."""
     network = get_network("lan")
-    linear = Scenario(linear_settings(**{**OPEN, "scheme": "paillier"}), {"shop": 3, "bank": 2}, 40, 1024)
+    linear = Scenario(
+        LinearSettings(protection=OwnGradient(scheme="paillier"), rounds=4), {"shop": 3, "bank": 2}, 40, 1024
+    )
     paillier = PaillierCosts(1024, allow_small=True)
     rows = [estimate(linear.with_steps(q), paillier, network, RoundsModel(10)) for q in (1, 20)]
     assert rows[0].bytes == rows[1].bytes and rows[0].ciphertexts == rows[1].ciphertexts == 40 * 2 + 2
     assert rows[0].computation > 0 and rows[1].rounds < rows[0].rounds
     assert all(math.isfinite(row.total) and row.communication > 0 for row in rows)
-    transfer = Scenario(
-        transfer_settings(scheme="ckks", reveal="own-gradient", hidden=4), {"b": 3, "a": 2}, 50
-    )
+    transfer = Scenario(TransferSettings(hidden=4, protection=OwnGradient()), {"b": 3, "a": 2}, 50)
     ckks = CkksCosts()
     steps = [estimate(transfer.with_steps(q), ckks, network, RoundsModel(10)) for q in (1, 4)]
     assert steps[1].bytes > steps[0].bytes and steps[1].computation > 2 * steps[0].computation
@@ -126,7 +128,11 @@ def test_workers_share_the_work() -> None:
 def test_a_blind_run_is_forecast_for_the_rounds_that_it_will_have(scheme: str) -> None:
     costs = RlweCosts() if scheme == "ckks" else PaillierCosts(512, allow_small=True)
     scenario = Scenario(
-        linear_settings(scheme=scheme, rounds=4), {"shop": 3, "bank": 2}, 60, 512, holdout_rows=12
+        LinearSettings(rounds=4, protection=Blind(scheme=scheme)),
+        {"shop": 3, "bank": 2},
+        60,
+        512,
+        holdout_rows=12,
     )
     rows = [estimate(scenario.with_steps(q), costs, get_network("lan"), RoundsModel(10)) for q in (1, 20)]
     assert [row.rounds for row in rows] == [5 * 7 + 3, 2]
@@ -139,7 +145,7 @@ def test_a_blind_run_is_forecast_for_the_rounds_that_it_will_have(scheme: str) -
 
 def test_a_forecast_is_near_a_real_run() -> None:
     """Within a factor of 3 on a busy machine; `python -m bench forecast` has a closer look."""
-    scenario = Scenario(linear_settings(scheme="ckks", rounds=4), {"shop": 20, "bank": 20}, 600)
+    scenario = Scenario(LinearSettings(rounds=4), {"shop": 20, "bank": 20}, 600)
     planned = estimate(scenario)
     _, done = run(scenario, timer=thread_time)
     sent = sum(entry.bytes for link in done.links.values() for entry in link.transcript.of("sent"))
@@ -177,7 +183,7 @@ def test_workers_share_blocks() -> None:
 
 
 def test_tables_that_are_too_wide_are_refused_with_figures() -> None:
-    wide = Scenario(linear_settings(scheme="ckks"), {"shop": 3000, "bank": 2999}, 100).agreement
+    wide = Scenario(LinearSettings(), {"shop": 3000, "bank": 2999}, 100).agreement
     due = peak_memory(wide)
     assert 40 * 6000**2 * 3 < due < 40 * 6000**2 * 5
     with pytest.raises(
@@ -188,17 +194,15 @@ def test_tables_that_are_too_wide_are_refused_with_figures() -> None:
     half, slow = too_large(wide, 7200.0, 8 * 10**9)
     assert "more than half of this machine's 8.0 GB" in half
     assert "about 120 minutes; up to 2,000 columns are practical" in slow
-    narrow = Scenario(linear_settings(scheme="ckks"), {"shop": 30, "bank": 30}, 100).agreement
+    narrow = Scenario(LinearSettings(), {"shop": 30, "bank": 30}, 100).agreement
     assert too_large(narrow, 10.0) == []
-    held = Scenario(
-        linear_settings(scheme="ckks"), {"shop": 3000, "bank": 2999}, 100, holdout_rows=20
-    ).agreement
+    held = Scenario(LinearSettings(), {"shop": 3000, "bank": 2999}, 100, holdout_rows=20).agreement
     assert peak_memory(held) > due, "all rows and the training rows have a matrix each"
 
 
 def test_costs_of_one_kind_say_nothing_about_the_other() -> None:
-    blind = Scenario(linear_settings(scheme="ckks"), {"shop": 3, "bank": 2}, 40)
-    open_ = Scenario(linear_settings(scheme="ckks", reveal="own-gradient"), {"shop": 3, "bank": 2}, 40)
+    blind = Scenario(LinearSettings(), {"shop": 3, "bank": 2}, 40)
+    open_ = Scenario(LinearSettings(protection=OwnGradient()), {"shop": 3, "bank": 2}, 40)
     with pytest.raises(SettingError, match="unprotected"):
         estimate(blind, PlainCosts(), get_network("lan"), RoundsModel(10))
     with pytest.raises(SettingError, match="'key' takes under RLWE"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from research.attacks.clear import CLEAR
+from securefed import Blind, Monitoring, OwnGradient
 from securefed.assembly import LinearAssembly
 from securefed.assembly.base import TrainingRows
 from securefed.crypto import (
@@ -34,9 +35,8 @@ from securefed.plan.rehearsal import Rehearsal, Scenario, rehearse
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
-from securefed.settings import LinearSettings
+from securefed.settings import LinearSettings, TransferSettings
 from securefed.transport import Link, Network, get_network, run_local
-from tests.flat import linear_settings, transfer_settings
 from tests.report.runs import holder, run
 
 TWO = {"shop": 14, "bank": 2}
@@ -63,8 +63,8 @@ def still() -> float:
     return 0.0
 
 
-def blind(scheme: str, **settings: Any) -> LinearSettings:
-    return linear_settings(**{"scheme": scheme, "rounds": 3, **settings})
+def blind(scheme: str, release: bool = False, **settings: Any) -> LinearSettings:
+    return LinearSettings(rounds=3, protection=Blind(scheme=scheme, release=release), **settings)
 
 
 def dry(scenario: Scenario, costs: Costs | None = None, network: Network = LAN) -> Rehearsal:
@@ -121,8 +121,8 @@ def test_messages_and_bytes_are_those_of_a_real_run(scheme: str, columns: dict[s
     [
         ("ckks", TWO, {"algorithm": FedBCD(3, "sequential")}, 1),
         ("paillier", THREE, {"algorithm": FedBCD(3, "sequential")}, 3),
-        ("ckks", THREE, {"evaluate_every": 1, "patience": 5}, 3),
-        ("paillier", TWO, {"evaluate_every": 2}, 1),
+        ("ckks", THREE, {"monitoring": Monitoring(evaluate_every=1, patience=5)}, 3),
+        ("paillier", TWO, {"monitoring": Monitoring(evaluate_every=2)}, 1),
         ("ckks", TWO, {"release": True}, 1),
         ("ckks", THREE, {"release": True}, 1),
         ("ckks", TWO, {"refit": False}, 2),
@@ -147,13 +147,12 @@ def test_so_are_other_settings(
 def test_and_so_is_blind_transfer_learning(
     scheme: str, order: str, width: int, third: bool, outputs: int
 ) -> None:
-    recipe = transfer_settings(
-        scheme=scheme,
-        reveal="nothing",
+    recipe = TransferSettings(
         hidden=width,
         rounds=2,
-        algorithm=FedBCD(2, order),  # type: ignore[arg-type]
-        evaluate_every=2 - (scheme == "ckks"),
+        algorithm=FedBCD(2, order),
+        protection=Blind(scheme=scheme),
+        monitoring=Monitoring(evaluate_every=2 - (scheme == "ckks")),
     )
     compare(Scenario(recipe, {"b": 4, "a": 3}, 40, outputs=outputs, third=third))
 
@@ -266,7 +265,7 @@ def test_a_dry_key_is_refused_when_it_comes_from_a_peer(kind: str) -> None:
 
 
 def test_a_party_does_not_train_with_a_peer_that_has_one() -> None:
-    scenario = Scenario(linear_settings(scheme="ckks", reveal="own-gradient", rounds=2), TWO, 19)
+    scenario = Scenario(LinearSettings(rounds=2, protection=OwnGradient()), TWO, 19)
     assembly, agreement = scenario.assembly, scenario.agreement
     assert isinstance(assembly, LinearAssembly)
     keys = DryKeys("ckks", 0, Meter(Costs(), still))
@@ -293,7 +292,7 @@ def test_nor_can_one_be_chosen() -> None:
     with pytest.raises(BadKey):
         cross_scheme("counting")
     with pytest.raises(SettingError):
-        linear_settings(scheme="dry")
+        LinearSettings(protection=Blind(scheme="dry"))
     with pytest.raises(SettingError, match="nobody has said"):
         DryKeys("tables", 2048, Meter(Costs(), still))
 

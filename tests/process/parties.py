@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.fleet import run_table
 from securefed.cli.init import make_party_folder
 from securefed.crypto import key_kind
 from securefed.settings.describe import toml_lines
-from tests.flat import run_table
 
 ROOT = Path(__file__).parents[2]
 PASSPHRASE = "open sesame 1234"

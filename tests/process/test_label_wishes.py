@@ -18,7 +18,6 @@ from securefed.process.own_data import Alignment, agreement_of, build, check_lab
 from securefed.protocols.loop import PartyContext
 from securefed.settings.party import DataSettings
 from securefed.settings.run import RunSettings
-from tests.flat import run_table
 from tests.process.parties import Fleet
 
 Make = Callable[..., Fleet]
@@ -119,7 +118,7 @@ def test_counts_with_an_exposure_train_and_predict(fleet: Make) -> None:
 
 
 def agreed(**run: Any) -> RunSettings:
-    return RunSettings.of(run_table({"name": "trial", "parties": ["shop", "bank"], **run}))
+    return RunSettings.of({"name": "trial", "parties": ["shop", "bank"], **run})
 
 
 def test_what_is_measured_is_around_the_own_fit() -> None:
@@ -127,7 +126,7 @@ def test_what_is_measured_is_around_the_own_fit() -> None:
     rng = np.random.default_rng(0)
     features, offset = rng.normal(size=(100, 2)), rng.normal(size=100)
     counts = rng.poisson(np.exp(features[:, 0] + offset)).astype(np.float64)
-    shared = agreed(loss="linear", reveal="own-gradient", scheme="plain")
+    shared = agreed(loss="linear", protection={"kind": "plain"})
     wishes = DataSettings(file="a.csv", label="y", offset="o", family="poisson").wishes
     targets, side = check_labels(counts, "bank", shared, wishes)
     data = PartyData(features=features, targets=targets, labels=side, offset=offset)
@@ -149,7 +148,7 @@ def test_what_labels_do_not_have_is_refused() -> None:
     with pytest.raises(DataError, match=r"bank: labels have 2 classes \(a, b\), classes = 3 was agreed"):
         check_labels(np.array(["a", "b"] * 9), "bank", agreed(classes=3))
     with pytest.raises(SettingError, match="classes: 3 given; more than 2 take a loss of classes, and"):
-        agreed(classes=3, reveal="own-gradient")
+        agreed(classes=3, protection={"kind": "own-gradient"})
     with pytest.raises(SettingError, match="are the label party's, and no label is named"):
         DataSettings(file="a.csv", class_weight="balanced")
     with pytest.raises(SettingError, match="take one run a class, or two classes"):

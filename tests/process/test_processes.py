@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from securefed import FedBCD, GeneralisedLinear, Party
+from bench.fleet import run_table
+from securefed import GeneralisedLinear, Party, Simulation
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.audit.verify import verify
 from securefed.cli import main
 from securefed.data.columns import FittedColumns
 from securefed.protocols.own_gradient.ledger import LedgerWarning
-from tests.flat import estimator
+from securefed.settings.run import RunSettings
 from tests.process.parties import NOTARY, PASSPHRASE, Fleet, reached
 
 TWO = {"shop": 3, "bank": 2}
@@ -31,7 +32,6 @@ OPEN = {
     "rounds": 3,
     "learning_rate": 0.1,
     "l2": 0.01,
-    "loss_form": "taylor",
 }
 Make = Callable[..., Fleet]
 
@@ -50,14 +50,11 @@ def simulated(fleet: Fleet, **settings: Any) -> dict[str, Any]:
         numbers, _ = columns.apply({str(i): table[rows, i] for i in range(table.shape[1])})
         labels = people.labels[rows] if name == people.label_party else None
         parties.append(Party(name, numbers, labels=labels))
-    steps = int(settings.pop("local_steps", 20))
-    model = estimator(
-        GeneralisedLinear,
-        algorithm=FedBCD(steps),
-        engine="serial",
-        progress=False,
-        standardise=False,
-        **{"scheme": "plain", **settings},
+    third = {} if len(names) == 2 else {"key_holder": NOTARY}
+    table = run_table({"name": "trial", "parties": names, **third, "scheme": "plain", **settings})
+    run = vars(RunSettings.of(table).settings)
+    model = GeneralisedLinear(
+        **{**run, "standardise": False, "simulation": Simulation(engine="serial", progress=False)}
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
@@ -77,7 +74,7 @@ def test_two_parties_train_what_a_simulation_trains_and_predict(fleet: Make) -> 
     made = fleet(TWO, scheme="paillier", **OPEN)
     made.start_all()
     made.all_good()
-    expected = simulated(made, scheme="paillier", key_bits=2048, **OPEN)
+    expected = simulated(made, scheme="paillier", **OPEN)
     for name in TWO:
         found = made.shard(name)
         assert np.array_equal(found["weights"], expected[name]["weights"])  # exact: bit for bit

@@ -22,7 +22,6 @@ from securefed.errors import DataError, MissingExtra
 from securefed.process.own_data import check_labels, prepare_columns
 from securefed.settings.party import DataSettings
 from securefed.settings.run import RunSettings
-from tests.flat import run_table
 
 
 def table(tmp_path: Path, text: str) -> Any:
@@ -133,7 +132,7 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
 
 
 def shared(**more: Any) -> RunSettings:
-    return RunSettings.of(run_table({"name": "r", "parties": ["shop", "bank"], **more}))
+    return RunSettings.of({"name": "r", "parties": ["shop", "bank"], **more})
 
 
 def test_labels_are_two_classes_in_sorted_order() -> None:

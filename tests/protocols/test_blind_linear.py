@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from research.attacks.clear import CLEAR
+from securefed import Blind, Monitoring
 from securefed.assembly import LinearAssembly
 from securefed.assembly.base import HELPER
 from securefed.crypto import shares
@@ -21,8 +22,8 @@ from securefed.protocols.blind.statistics import VALUE_BITS
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Automatic, Batches, FedBCD, FedSGD, held_out
+from securefed.settings import LinearSettings
 from securefed.transport import get_network, run_local
-from tests.flat import linear
 
 Array = NDArray[np.float64]
 
@@ -153,7 +154,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_equals_the_same_rounds_in_the_clear(schedule: str, parties: int, outputs: int) -> None:
     columns, targets = table(parties, outputs=outputs)
-    assembly = linear(scheme="ckks", rounds=10, **SCHEDULES[schedule])
+    assembly = LinearAssembly(LinearSettings(rounds=10, **SCHEDULES[schedule]))
     run = Run(columns, targets, assembly)
     np.testing.assert_allclose(run.phi, plain(run, columns, targets, assembly), atol=1e-7)
 
@@ -162,7 +163,7 @@ def test_equals_the_same_rounds_in_the_clear(schedule: str, parties: int, output
 def test_the_last_rounds_learn_from_held_out_rows(parties: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("securefed.assembly.linear.FEW_HELD_OUT", 0)
     columns, targets = table(parties)
-    assembly = linear(scheme="ckks", rounds=12)
+    assembly = LinearAssembly(LinearSettings(rounds=12))
     _, held = held_out(60, 0.25, 0)
     run = Run(columns, targets, assembly, held=15, rows=[c[held] for c in columns])
     assert run.agreement.batches.holdout_rows == 15
@@ -174,7 +175,7 @@ def test_the_last_rounds_learn_from_held_out_rows(parties: int, monkeypatch: pyt
 def test_few_rows_are_held_out_in_turns(parties: int, outputs: int) -> None:
     """A person's score is that of a model of the other folds; the last model is of all rows."""
     columns, targets = table(parties, outputs=outputs)
-    assembly = linear(scheme="ckks", rounds=60)
+    assembly = LinearAssembly(LinearSettings(rounds=60))
     batches = Batches(60, None, 0, False, 60, 200, 5)
     _, held = batches.division
     run = Run(columns, targets, assembly, held=15, rows=[c[held] for c in columns])
@@ -195,7 +196,7 @@ def test_few_rows_are_held_out_in_turns(parties: int, outputs: int) -> None:
 @pytest.mark.parametrize("parties,outputs", [(2, 1), (2, 3), (4, 2)])
 def test_scores_are_right_up_to_the_blur(parties: int, outputs: int) -> None:
     columns, targets = table(parties, outputs=outputs)
-    assembly = linear(scheme="ckks", rounds=6, evaluate_every=6)
+    assembly = LinearAssembly(LinearSettings(rounds=6, monitoring=Monitoring(evaluate_every=6)))
     run = Run(columns, targets, assembly, rows=columns)
     z = np.hstack([x @ steps.root() for x, steps in zip(columns, run.steps, strict=True)])
     exact = z @ run.phi
@@ -208,7 +209,7 @@ def test_scores_are_right_up_to_the_blur(parties: int, outputs: int) -> None:
 @pytest.mark.parametrize("parties", [2, 3])
 def test_released_parameters_are_right_to_four_digits(parties: int) -> None:
     columns, targets = table(parties)
-    assembly = linear(scheme="ckks", rounds=6, release=True)
+    assembly = LinearAssembly(LinearSettings(rounds=6, protection=Blind(release=True)))
     run = Run(columns, targets, assembly)
     at = 0
     for name, own, steps in zip(run.names, columns, run.steps, strict=True):
@@ -223,18 +224,18 @@ def test_a_release_beyond_the_limit_needs_trust() -> None:
     columns = [rng.normal(size=(60, 50)), rng.normal(size=(60, 3))]
     targets = np.where(rng.normal(size=(60, 1)) > 0, 1.0, -1.0)
     with pytest.raises(SettingError, match="1200 bits"):
-        Run(columns, targets, linear(scheme="ckks", rounds=2, release=True))
-    run = Run(columns, targets, linear(scheme="ckks", rounds=2, release="trusted"))
+        Run(columns, targets, LinearAssembly(LinearSettings(rounds=2, protection=Blind(release=True))))
+    run = Run(columns, targets, LinearAssembly(LinearSettings(rounds=2, protection=Blind(release="trusted"))))
     assert run.programs["p0"].parameters.shape == (50, 1)
 
 
 @pytest.mark.parametrize("parties", [2, 3])
 def test_a_run_goes_on_from_a_checkpoint(parties: int) -> None:
     columns, targets = table(parties)
-    assembly = linear(scheme="ckks", rounds=8)
+    assembly = LinearAssembly(LinearSettings(rounds=8))
     states: dict[str, Any] = {}
     whole = Run(columns, targets, assembly)
-    short = Run(columns, targets, linear(scheme="ckks", rounds=4))
+    short = Run(columns, targets, LinearAssembly(LinearSettings(rounds=4)))
     states = {name: program.state() for name, program in short.programs.items()}
     resumed = Run(columns, targets, assembly, states=states)
     np.testing.assert_allclose(resumed.phi, whole.phi, atol=1e-7)
@@ -242,7 +243,7 @@ def test_a_run_goes_on_from_a_checkpoint(parties: int) -> None:
 
 def test_a_round_is_two_small_messages() -> None:
     columns, targets = table(2)
-    run = Run(columns, targets, linear(scheme="ckks", rounds=8))
+    run = Run(columns, targets, LinearAssembly(LinearSettings(rounds=8)))
     for link in run.run.links.values():
         sent = [e for e in link.transcript.entries if e.event == "sent" and e.phase == "training"]
         assert [e.kind for e in sent] == ["difference"] * 8
@@ -252,10 +253,12 @@ def test_a_round_is_two_small_messages() -> None:
 @pytest.mark.parametrize("parties", [2, 3, 4])
 def test_a_warm_start_goes_on_with_the_same_parameters(parties: int) -> None:
     columns, targets = table(parties, rows=80, outputs=2)
-    assembly = linear(scheme="ckks", rounds=5)
+    assembly = LinearAssembly(LinearSettings(rounds=5))
     first = Run([c[:60] for c in columns], targets[:60], assembly)
     theta = np.vstack([s.root() @ b for s, b in zip(first.steps, _blocks(first, columns), strict=True)])
-    second = Run(columns, targets, linear(scheme="ckks", rounds=1, learning_rate=1e-9), earlier=first)
+    second = Run(
+        columns, targets, LinearAssembly(LinearSettings(rounds=1, learning_rate=1e-9)), earlier=first
+    )
     again = np.vstack([s.root() @ b for s, b in zip(second.steps, _blocks(second, columns), strict=True)])
     np.testing.assert_allclose(again, theta, atol=1e-7)
 

@@ -9,23 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from securefed.assembly import LinearAssembly
 from securefed.errors import CryptoError, FormatError, SecurefedError
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
+from securefed.settings import Blind, LinearSettings, Monitoring
 from securefed.transport import Message
-from tests.flat import linear
 from tests.protocols.federation import Recorder
 from tests.protocols.test_blind_linear import Run, table
 
 ROUNDS = 2
-SETTINGS: dict[str, Any] = {"scheme": "ckks", "rounds": ROUNDS, "evaluate_every": ROUNDS, "release": True}
+SETTINGS: dict[str, Any] = {"rounds": ROUNDS, "monitoring": Monitoring(evaluate_every=ROUNDS)}
 PAIR = {"nonce", "cross-key", "operand", "reply", "difference", "score", "released"}
 STAR = PAIR | {"part", "progress", "received", "model-share", "question", "score-share"}
 
 
 def run(parties: int, tap: Callable[[Message], Message], scheme: str = "clear", **settings: Any) -> Run:
     columns, targets = table(parties, rows=12)
-    assembly = linear(**{**SETTINGS, **settings})
+    assembly = LinearAssembly(LinearSettings(**{**SETTINGS, "protection": Blind(release=True), **settings}))
     options = {} if scheme == "clear" else {"scheme": assembly.settings.cross_scheme()}
     return Run(columns, targets, assembly, rows=columns, tap=tap, **options)
 

@@ -9,11 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from securefed import GeneralisedLinear, Party
+from securefed import Blind, GeneralisedLinear, Party, Simulation
 from securefed.errors import SettingError
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard, blur, on_grid
-from tests.flat import estimator
 from tests.protocols import federation
 from tests.protocols.federation import FULL_KEYS, Keys, Recorder, blobs, split
 from tests.protocols.scenarios import prediction
@@ -178,9 +177,9 @@ def test_a_blind_models_scores_are_blurred_by_every_other_party(count: int, sche
         last = labels if labelled else None
         return [Party(f"p{k}", part, labels=last if k == count - 1 else None) for k, part in enumerate(parts)]
 
-    model = estimator(GeneralisedLinear, scheme=scheme, rounds=1, engine="serial", key_bits=2048).fit(
-        parties(True)
-    )
+    model = GeneralisedLinear(
+        rounds=1, protection=Blind(scheme=scheme, key_bits=2048), simulation=Simulation(engine="serial")
+    ).fit(parties(True))
     blurred, expected = model.decision_function(parties(False)), np.zeros(people)
     guards = dict(model.score_guards_)
     model.score_guards_ = {name: Unblurred() for name in guards}

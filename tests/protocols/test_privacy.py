@@ -10,7 +10,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bench.noise_attacks import noise_for
-from securefed import GeneralisedLinear, OwnGradient, Party, Plain, SettingError
+from securefed import GeneralisedLinear, Monitoring, OwnGradient, Party, Plain, SettingError
+from securefed.assembly import LinearAssembly
 from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.own_gradient.openings import (
@@ -24,13 +25,24 @@ from securefed.protocols.own_gradient.openings import (
     with_noise,
 )
 from securefed.protocols.schedules import Batches
-from tests.flat import estimator, linear
+from securefed.settings import LinearSettings
+
+PAILLIER = {"scheme": "paillier"}
+CLEAR: dict[str, Any] = {"kind": Plain, "options": {"like": "own-gradient"}}
 
 
-def agreed(noise: float, rows: int = 200, columns: int = 30, **options: Any) -> Agreement:
+def agreed(
+    noise: float,
+    rows: int = 200,
+    columns: int = 30,
+    *,
+    kind: Any = OwnGradient,
+    options: Any = PAILLIER,
+    **settings: Any,
+) -> Agreement:
     members = (Member("shop", columns, True), Member("bank", columns, True))
-    settings = {"scheme": "paillier", "reveal": "own-gradient", **options}
-    return linear(dp_noise=noise, **settings).agreement(members, rows)
+    protection = kind(dp_noise=noise, **options)
+    return LinearAssembly(LinearSettings(protection=protection, **settings)).agreement(members, rows)
 
 
 # The count.
@@ -86,7 +98,7 @@ def paillier() -> KeyHolder:
 def test_the_requester_gets_its_sums_with_noise_of_the_agreed_size(scheme: str, paillier: KeyHolder) -> None:
     holder = paillier if scheme == "paillier" else generate("plain")
     columns, rows = 250, 20
-    agreement = agreed(3.0, rows, columns, scheme=scheme, **({} if scheme == "paillier" else TAYLOR))
+    agreement = agreed(3.0, rows, columns, **({} if scheme == "paillier" else CLEAR))
     rng = np.random.default_rng(1)
     residuals, features = rng.uniform(-1, 1, rows), rng.normal(size=(rows, columns))
     held = holder.public.load(holder.encrypt(residuals, FixedPoint(17.0, 32)).to_bytes())
@@ -99,9 +111,6 @@ def test_the_requester_gets_its_sums_with_noise_of_the_agreed_size(scheme: str, 
     # Seven deviations: outside with a chance below 1e-9, the heavier tail of the squares included.
     assert abs(noise.std() - 3.0) < 7 * 3.0 / (2 * columns) ** 0.5
     assert abs(noise.mean()) < 7 * 3.0 / columns**0.5
-
-
-TAYLOR = {"loss_form": "taylor"}
 
 
 def test_labels_from_a_gradient_past_the_line() -> None:
@@ -159,8 +168,8 @@ def test_under_paillier_too() -> None:
 
 
 def test_the_same_seed_gives_other_noise() -> None:
-    settings: dict[str, Any] = {"scheme": "plain", "reveal": "own-gradient", "rounds": 1, **TAYLOR}
-    one, two = (estimator(GeneralisedLinear, dp_noise=1.0, **settings).fit(people()) for _ in range(2))
+    noisy = Plain(like="own-gradient", dp_noise=1.0)
+    one, two = (GeneralisedLinear(rounds=1, protection=noisy).fit(people()) for _ in range(2))
     for name in ("shop", "bank"):
         assert not np.allclose(one.shards_[name].parameters, two.shards_[name].parameters)
 
@@ -168,10 +177,10 @@ def test_the_same_seed_gives_other_noise() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"scheme": "ckks"}, "takes scheme 'paillier'"),
-        ({"scheme": "plain"}, "takes scheme 'paillier'"),
+        ({"options": {"scheme": "ckks"}}, "takes scheme 'paillier'"),
+        ({"kind": Plain, "options": {}}, "takes scheme 'paillier'"),
         ({"loss": "linear"}, "a loss of two classes"),
-        ({"target": 0.9}, "no target and no patience"),
+        ({"monitoring": Monitoring(target=0.9)}, "no target and no patience"),
     ],
 )
 def test_what_the_promise_cannot_be_made_for_is_refused(options: dict[str, Any], why: str) -> None:

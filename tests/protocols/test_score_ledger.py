@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed import GeneralisedLinear, Party, Simulation
+from securefed import Blind, GeneralisedLinear, Monitoring, OwnGradient, Party, Simulation
 from securefed.errors import DataError, SettingError
 from securefed.protocols.schedules import FedSGD
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -22,7 +22,6 @@ from securefed.protocols.scoring.score_ledger import (
     score_bits,
     whole_records,
 )
-from tests.flat import estimator
 from tests.protocols.federation import Keys
 
 KEY = bytes(range(32))
@@ -306,13 +305,12 @@ def parties(count: int, seed: int = 0, labels: bool = True) -> list[Party]:
 
 def learner(keys: Keys, **settings: Any) -> tuple[GeneralisedLinear, dict[str, Any]]:
     given = {
-        "scheme": "ckks",
-        "reveal": "own-gradient",
+        "protection": OwnGradient(),
         "algorithm": FedSGD(),
-        "engine": "serial",
+        "simulation": Simulation(engine="serial"),
         **settings,
     }
-    return estimator(GeneralisedLinear, **given), {
+    return GeneralisedLinear(**given), {
         "shop": keys.holder("ckks", 0),
         "bank": keys.holder("ckks", 1),
     }
@@ -320,25 +318,32 @@ def learner(keys: Keys, **settings: Any) -> tuple[GeneralisedLinear, dict[str, A
 
 def test_an_estimator_refuses_before_it_trains_and_says_how_to_go_on(keys: Keys) -> None:
     """64 rows: five columns of six bits hold 30, which allows no more than two scorings."""
-    model, holders = learner(keys, rounds=4, evaluate_every=1)
+    model, holders = learner(keys, rounds=4, monitoring=Monitoring(evaluate_every=1))
     with pytest.raises(
         ScoreRefusal, match=r"shop: 4 evaluations are planned.* hold 30; .*score_ledger='warn'"
     ):
         model.fit(parties(64), keys=holders)
-    seldom, _ = learner(keys, rounds=4, evaluate_every=4)
+    seldom, _ = learner(keys, rounds=4, monitoring=Monitoring(evaluate_every=4))
     assert len(seldom.fit(parties(64), keys=holders).result_.history) == 1
-    twice, _ = learner(keys, rounds=4, evaluate_every=2)
+    twice, _ = learner(keys, rounds=4, monitoring=Monitoring(evaluate_every=2))
     assert len(twice.fit(parties(64), keys=holders).result_.history) == 2
-    explicit, _ = learner(keys, rounds=4, evaluate_every=1, score_ledger="warn")
+    explicit, _ = learner(
+        keys, rounds=4, protection=OwnGradient(score_ledger="warn"), monitoring=Monitoring(evaluate_every=1)
+    )
     assert len(explicit.fit(parties(64), keys=holders).result_.history) == 4
     with pytest.raises(SettingError, match=r"score_ledger must be one of .* not 'no'"):
-        learner(keys, score_ledger="no")[0].fit(parties(64), keys=holders)
+        learner(keys, protection=OwnGradient(score_ledger="no"))[0].fit(parties(64), keys=holders)
 
 
 @pytest.mark.parametrize("scheme", [pytest.param("paillier", marks=pytest.mark.slow), "ckks"])
 def test_a_blind_model_answers_the_same_question_the_same_way_and_for_nothing(scheme: str) -> None:
     """A party of few columns answers the same rows as often as one likes."""
-    model = estimator(GeneralisedLinear, scheme=scheme, rounds=1, holdout=0.5, engine="serial", key_bits=2048)
+    model = GeneralisedLinear(
+        rounds=1,
+        holdout=0.5,
+        protection=Blind(scheme=scheme, key_bits=2048),
+        simulation=Simulation(engine="serial"),
+    )
     model.fit(parties(64))
     assert model.result_.holdout is not None
     ledger = model.score_guards_["shop"].ledger

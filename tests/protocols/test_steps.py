@@ -20,6 +20,8 @@ from sklearn.datasets import (
     load_wine,
 )
 
+from securefed import Monitoring, OwnGradient, Plain
+from securefed.assembly import LinearAssembly
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.losses import LOSSES, Loss, get_loss
@@ -34,7 +36,7 @@ from securefed.protocols.schedules import (
     held_out,
 )
 from securefed.protocols.steps import LocalProblem, OwnSteps, stable
-from tests.flat import linear
+from securefed.settings import LinearSettings
 from tests.protocols.taylor import taylor_residual, taylor_value
 
 Array = NDArray[np.float64]
@@ -315,18 +317,18 @@ class TestRecipe:
         return (Member("a", 3, is_linear), Member("b", 2, True))
 
     def test_auto_is_the_default_and_networks_keep_a_number(self) -> None:
-        made = linear(scheme="plain", batch_size=25)
+        made = LinearAssembly(LinearSettings(protection=Plain(batch_size=25)))
         assert made.agreement(self.member(True), 100).learning_rate == Automatic(0.25)
-        whole = linear(scheme="plain", loss_form="taylor")
+        whole = LinearAssembly(LinearSettings(protection=Plain(like="blind")))
         assert whole.agreement(self.member(True), 100).learning_rate == Automatic(1.0, True)
-        exact = linear(scheme="plain")
+        exact = LinearAssembly(LinearSettings(protection=Plain()))
         assert exact.agreement(self.member(True), 100).learning_rate == Automatic(1.0)
         assert made.agreement(self.member(False), 100).learning_rate == Constant(0.5)
-        adam = linear(scheme="plain", optimiser="adam")
+        adam = LinearAssembly(LinearSettings(protection=Plain(optimiser="adam")))
         assert adam.agreement(self.member(True), 100).learning_rate == Constant(0.01)
 
     def test_the_last_third_of_the_rounds_learns_from_the_held_out_rows_too(self) -> None:
-        made = linear(scheme="ckks", rounds=9).agreement(self.member(True), 5000, holdout=1000)
+        made = LinearAssembly(LinearSettings(rounds=9)).agreement(self.member(True), 5000, holdout=1000)
         assert (made.batches.rows, made.holdout, made.common_rows) == (5000, 1000, 5000)
         assert [len(made.batches.trained(t)) for t in (0, 5, 6, 8)] == [4000, 4000, 5000, 5000]
         assert [t for t in range(9) if made.evaluates_after(t)] == [5]
@@ -334,7 +336,7 @@ class TestRecipe:
         assert made.learning_rate == Automatic(1.0, True, 6)
 
     def test_few_rows_are_held_out_in_turns(self) -> None:
-        made = linear(scheme="ckks", rounds=9).agreement(self.member(True), 103, holdout=20)
+        made = LinearAssembly(LinearSettings(rounds=9)).agreement(self.member(True), 103, holdout=20)
         batches = made.batches
         assert (batches.rows, made.holdout, made.common_rows, batches.folds) == (103, 103, 103, 5)
         assert batches.fold_sizes == [21, 21, 21, 20, 20] and made.stopping.rounds == 33
@@ -349,21 +351,25 @@ class TestRecipe:
             assert fold is not None and not set(batches.trained(t)) & set(batches.held(fold))
         assert len(batches.trained(30)) == 103
         wide = (Member("a", 400, True), Member("b", 101, True))
-        assert linear(scheme="ckks").agreement(wide, 103, holdout=20).batches.folds == 1
-        assert linear(scheme="ckks").agreement(self.member(True), 103, 20_000, 20).batches.folds == 1
+        assert LinearAssembly(LinearSettings()).agreement(wide, 103, holdout=20).batches.folds == 1
+        assert (
+            LinearAssembly(LinearSettings()).agreement(self.member(True), 103, 20_000, 20).batches.folds == 1
+        )
 
     @pytest.mark.parametrize(
         "settings",
         [
-            {"reveal": "own-gradient"},
+            {"protection": OwnGradient()},
             {"refit": False},
-            {"reveal": "own-gradient", "batch_size": 10},
-            {"patience": 2},
+            {"protection": OwnGradient(batch_size=10)},
+            {"monitoring": Monitoring(patience=2)},
             {"learning_rate": 0.1},
         ],
     )
     def test_it_does_not_where_that_would_show_more_or_is_not_sure(self, settings: dict[str, Any]) -> None:
-        made = linear(scheme="ckks", rounds=9, **settings).agreement(self.member(True), 100, holdout=20)
+        made = LinearAssembly(LinearSettings(rounds=9, **settings)).agreement(
+            self.member(True), 100, holdout=20
+        )
         assert (made.batches.rows, made.holdout, made.common_rows) == (80, 20, 100)
         assert made.evaluates_after(8) and not made.batches.holdout_rows
 
@@ -376,11 +382,11 @@ class TestRecipe:
         )
 
     def test_an_automatic_penalty_is_that_of_one_row(self) -> None:
-        made = linear(scheme="plain", l2="auto")
+        made = LinearAssembly(LinearSettings(l2="auto", protection=Plain()))
         assert [made.settings.penalty(rows) for rows in (10, 1000, 10**6)] == [0.1, 1e-3, 1e-4]
         assert made.agreement(self.member(True), 50).l2 == 0.02
         with pytest.raises(SettingError, match="l2"):
-            linear(scheme="plain", l2="none")
+            LinearAssembly(LinearSettings(l2="none", protection=Plain()))
 
     def test_batches_damp_the_step_and_the_full_batch_does_not(self) -> None:
         assert [Automatic(1.0)(t) for t in (0, 10)] == [1.0, 1.0]

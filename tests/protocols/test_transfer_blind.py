@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from research.attacks import clear
 from research.attacks.clear import CLEAR
 from research.transfer_plain import PlainTransfer
+from securefed import Monitoring
 from securefed.assembly import TransferAssembly
 from securefed.assembly.base import TrainingRows
 from securefed.crypto import shares
@@ -40,9 +41,9 @@ from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.settings import TransferSettings
 from securefed.transport import Message, get_network, run_local
 from tests.covering import all_pairs
-from tests.flat import transfer as assembled
 
 Array = NDArray[np.float64]
 HELPER = "S"
@@ -66,8 +67,8 @@ def data(
 
 
 def assembly(**changes: Any) -> TransferAssembly:
-    common = {"scheme": "ckks", "reveal": "nothing", "algorithm": FedBCD(3), "rounds": 2, "l2": 1e-3}
-    return assembled(**{**common, **changes})
+    common = {"algorithm": FedBCD(3), "rounds": 2, "l2": 1e-3}
+    return TransferAssembly(TransferSettings(**{**common, **changes}))
 
 
 def unchecked(**changes: Any) -> TransferAssembly:
@@ -204,7 +205,7 @@ def test_given_rates_may_change_by_round(rate: Any) -> None:
 
 @pytest.mark.parametrize(("helper", "outputs"), [(None, 1), (HELPER, 3)])
 def test_scores_go_to_the_label_party_and_are_those_of_the_model(helper: str | None, outputs: int) -> None:
-    made = assembly(rounds=4, evaluate_every=2)
+    made = assembly(rounds=4, monitoring=Monitoring(evaluate_every=2))
     run = Run(made, data(outputs=outputs), helper=helper, evaluated=True)
     b = run.rows[1]
     for scores, rounds in zip(run.scores, (2, 4), strict=True):
@@ -231,7 +232,7 @@ def test_an_interrupted_run_goes_on_from_its_shares(helper: str | None) -> None:
 @pytest.mark.parametrize("helper", [None, HELPER])
 def test_a_repeated_evaluation_scores_the_shares_that_were_fixed_before(helper: str | None) -> None:
     """Computing them again would round them otherwise: another model, and so another question."""
-    made, table = assembly(rounds=2, evaluate_every=2), data()
+    made, table = assembly(rounds=2, monitoring=Monitoring(evaluate_every=2)), data()
     first = Run(made, table, helper=helper, evaluated=True)
     states = {name: program.checkpoint() for name, program in first.programs.items()}
     again = Run(made, table, helper=helper, states=states, evaluated=True)
@@ -407,7 +408,7 @@ def test_a_run_whose_shares_might_wrap_does_not_start() -> None:
 
 @pytest.mark.parametrize("helper", [None, HELPER])
 def test_a_run_under_encryption(helper: str | None) -> None:
-    made = assembly(rounds=2, evaluate_every=2)
+    made = assembly(rounds=2, monitoring=Monitoring(evaluate_every=2))
     run = Run(made, data(outputs=3), RLWE, helper=helper, evaluated=True)
     assert_as_plain(run, run.plain())
     b = run.rows[1]
@@ -469,8 +470,6 @@ def test_the_loss_falls_in_every_round_whatever_the_columns(run: PlainTransfer) 
 
 
 def test_what_cannot_be_done_is_refused_by_name() -> None:
-    with pytest.raises(SettingError, match="batch_size: 8 given"):
-        assembly(batch_size=8)
     with pytest.raises(SettingError, match="learning_rate: 60 given; with the columns of B"):
         Run(assembly(learning_rate=60.0), data())
     with pytest.raises(DataError, match="less than 256 is allowed; standardise"):

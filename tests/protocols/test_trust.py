@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, OwnGradient, Party, Plain
 from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.crypto.ckks.arrays import CkksMasked
 from securefed.crypto.ckks.keys import CkksSecretKey
@@ -15,8 +15,8 @@ from securefed.crypto.ckks.layout import RING
 from securefed.crypto.lattice.seal_ring import DATA_PRIMES, centred
 from securefed.protocols.agreement import TrustWarning, needed_trust
 from securefed.protocols.own_gradient.openings import check_sums
+from securefed.settings import Protection
 from tests.audit.test_attack_opening_layout import COLUMNS, ROWS, agreed
-from tests.flat import estimator
 
 DIGITS = 20
 
@@ -37,15 +37,15 @@ def test_the_line_is_there_where_it_is_true(scheme: str, reveal: str, said: bool
     assert line is None or "neither protection=Blind() nor scheme='paillier' shows a key" in line
 
 
-@pytest.mark.parametrize("scheme", ["ckks", "plain"])
-def test_fit_says_it(scheme: str) -> None:
+@pytest.mark.parametrize("protection", [OwnGradient(), Plain()])
+def test_fit_says_it(protection: Protection) -> None:
     rng = np.random.default_rng(0)
     parties = [Party("a", rng.normal(size=(40, 2))), Party("b", rng.normal(size=(40, 2)), labels=[0, 1] * 20)]
-    model = estimator(GeneralisedLinear, scheme=scheme, reveal="own-gradient", rounds=1, learning_rate=0.1)
+    model = GeneralisedLinear(rounds=1, learning_rate=0.1, protection=protection)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TrustWarning)
         model.fit(parties)
-    assert sum(issubclass(w.category, TrustWarning) for w in caught) == (scheme == "ckks")
+    assert sum(issubclass(w.category, TrustWarning) for w in caught) == (protection == OwnGradient())
 
 
 def crafted(honest: CkksMasked) -> CkksMasked:

@@ -16,20 +16,19 @@ from securefed.protocols.loop import Round
 from securefed.protocols.schedules import FedBCD
 from securefed.report.page import render, seconds, size
 from securefed.report.summary import PartyAccount, Timeline, saw
+from securefed.settings import LinearSettings, OwnGradient, Plain, Protection
 from securefed.transport import Path as ClockPath
-from tests.flat import linear_settings
 from tests.report.drawings import parsed
 from tests.report.runs import run
 
-SETTINGS = {"reveal": "own-gradient", "loss_form": "taylor", "rounds": 3, "learning_rate": 0.1, "l2": 0.0}
+SHOWN, CLEAR = OwnGradient(), Plain(like="own-gradient")
 
 
-def account(scheme: str = "ckks", party: str = "bank", **settings: object) -> PartyAccount:
-    scenario = Scenario(
-        linear_settings(scheme=scheme, algorithm=FedBCD(2), **{**SETTINGS, **settings}),  # type: ignore[arg-type]
-        {"shop": 3, "bank": 2},
-        20,
+def account(protection: Protection = SHOWN, party: str = "bank") -> PartyAccount:
+    settings = LinearSettings(
+        algorithm=FedBCD(2), protection=protection, rounds=3, learning_rate=0.1, l2=0.0, refit=False
     )
+    scenario = Scenario(settings, {"shop": 3, "bank": 2}, 20)
     _, done = run(scenario)
     link, timeline = done.links[party], Timeline()
     # The rounds are over: the same points as on_round would give, from the transcript and the clock.
@@ -72,7 +71,7 @@ def test_an_account_says_what_was_sent_and_seen() -> None:
 
 
 def test_a_plain_run_is_said_to_be_one() -> None:
-    made = account("plain")
+    made = account(CLEAR)
     assert "in the clear" in made.result()["saw"]
     assert all(row["protection"] in ("none", "public") for row in made.result()["seen"])
     assert "NOT PROTECTED" in render(made.result(), made.timing())
@@ -149,7 +148,7 @@ def test_numbers_as_people_read_them() -> None:
 def test_a_bad_model_is_said_loudly_on_the_page() -> None:
     from securefed.labels.quality import Holdout
 
-    made = account("plain")
+    made = account(CLEAR)
     bad = {**made.result(), "holdout": Holdout("AUC", 0.61, 0.93, 0.5, 400).to_dict()}
     page = render(bad, made.timing())
     assert "THE JOINT MODEL IS WORSE THAN THE LABEL PARTY" in page and "0.6100" in page and "0.9300" in page
@@ -164,7 +163,7 @@ def test_which_class_was_taken_for_which_is_on_the_page_and_in_the_terminal() ->
 
     names, counts = ["<low>", "mid\x1b[2J", "a long word"], [[30, 10, 0], [1, 7, 2], [0, 0, 0]]
     held = Holdout("accuracy", 0.74, 0.6, 0.5, 50, classes=names, confusion=counts).to_dict()
-    made = account("plain")
+    made = account(CLEAR)
     page = render({**made.result(), "holdout": held}, made.timing())
     cells = ("<span>10</span>", "<span>75%</span>", "<span>70%</span>")
     for cell in ("predicted &lt;low&gt;", *cells, "none there"):
@@ -195,7 +194,7 @@ HELD = {
 
 
 def test_quality_stands_first_with_its_interval_curves_and_confusion() -> None:
-    made = account("plain")
+    made = account(CLEAR)
     new = {**HELD, "rows": 171, "value": 0.95, "central": 0.96, "alone": 0.7}
     page = render({**made.result(), "holdout": HELD, "new_people": new}, made.timing())
     assert page.index("on 171 new people") < page.index(">held-out rows</a></h2>") < page.index("<details>")
@@ -207,7 +206,7 @@ def test_quality_stands_first_with_its_interval_curves_and_confusion() -> None:
 
 
 def test_gain_lift_points_and_stability_are_on_the_page() -> None:
-    made = account("plain")
+    made = account(CLEAR)
     group = {"people": 40, "found": 0.37, "rate": 0.9, "lift": 3.7, "points": 512.4}
     new = {**HELD, "central": 0.96, "psi": 0.31, "curves": {"gain": [group]}}
     page = render({**made.result(), "holdout": HELD, "new_people": new}, made.timing())
@@ -220,7 +219,7 @@ def test_gain_lift_points_and_stability_are_on_the_page() -> None:
 
 
 def test_settings_are_words() -> None:
-    page = render({**account("plain").result(), "holdout": HELD}, account("plain").timing())
+    page = render({**account(CLEAR).result(), "holdout": HELD}, account(CLEAR).timing())
     settings = page[page.index('id="settings"') : page.index('id="glossary"')]
     for repr_ in ("None", "True", "False", "Batches(", "[", "_"):
         assert repr_ not in settings
@@ -229,7 +228,7 @@ def test_settings_are_words() -> None:
 
 def test_one_side_says_once_whether_the_transcripts_agree() -> None:
     """The audit of one party has the fingerprints that the parties compared at the end."""
-    made = account("ckks")
+    made = account()
     result = {**made.result(), "peers": {"shop": {"transcripts": "agree", "timing": None}}}
     section = audit([made.transcript], result).to_html()
     page = render(result, made.timing(), section)
