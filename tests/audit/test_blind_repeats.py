@@ -38,6 +38,7 @@ from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.errors import SecurefedError
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.cross import At, Encryptor, Multiplier
+from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.loop import BLOCK, BlindLoop
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.blind.statistics import ROW_BITS, SCORE_BITS
@@ -395,3 +396,30 @@ def test_people_of_transfer_learning_under_other_columns(monkeypatch: Patch, nai
         model.decision_function(asked)
     told = model.score_guards_["shop"].ledger._told
     assert len(told) == (60 + 12 if naive else 60)
+
+
+@pytest.mark.parametrize("folds", [False, True], ids=["rows", "folds"])
+def test_going_back_uses_up_the_scorings_of_others(monkeypatch: Patch, folds: bool) -> None:
+    """p1, or the helper, says after each evaluation that it has the checkpoint of the first round alone. The
+    label party asks again, about other shares, and p0 counts another scoring of everybody. Then it refuses.
+    """
+    columns, labels = people(60, (3, 2, 2))
+    settings: dict[str, Any] = {"rounds": 4, "evaluate_every": 4}
+    if folds:
+        settings = {"rounds": 4, "evaluate_every": 0, "held_out": 12}
+    guards = {name: ScoreGuard(party=name, column_bits=20.0) for name in ("p0", "p1", "L")}
+    states, move = dict[str, Any](), BlindParty._round
+
+    async def keeping(self: BlindParty, link: Link, t: int) -> None:
+        await move(self, link, t)
+        if t == 0:
+            states[link.name] = {**self.state(), "round": np.array(1)}
+
+    monkeypatch.setattr(BlindParty, "_round", keeping)
+    for scorings in (1, 2):
+        score_run(columns, labels, guards=guards, states=dict(states), **settings)
+        told = guards["p0"].ledger._told
+        assert set(told.values()) == {(scorings, scorings * score_bits(10))} and len(told) == 60
+    with pytest.raises(ScoreRefusal, match="scored 3 times"):
+        score_run(columns, labels, guards=guards, states=dict(states), **settings)
+    assert guards["p0"].ledger.total_bits == 60 * 2 * score_bits(10)
