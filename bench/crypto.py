@@ -24,8 +24,7 @@ from bench.packing import FIXED, encrypt_packed, slots_of
 from bench.rivals import Fate, Phe, TensealVector, fate_obstacle
 from bench.timing import Task, take_turns
 from securefed.crypto import KeyHolder, generate, load_public_key
-from securefed.crypto.paillier import PaillierSecretKey, generate_secret_key
-from securefed.crypto.paillier.keys import prove
+from securefed.crypto.paillier.keys import PaillierSecretKey, generate_secret_key, prove
 from securefed.errors import SettingError, require
 
 Floats = NDArray[np.float64]

@@ -20,7 +20,7 @@ import numpy as np
 
 from bench.packing import encrypt_packed
 from securefed.crypto import FixedPoint, generate
-from securefed.crypto.paillier import generate_secret_key
+from securefed.crypto.paillier.keys import generate_secret_key
 from securefed.models import HiddenLayer
 from securefed.protocols.own_gradient.openings import levelled
 from securefed.protocols.own_gradient.sides import TransferSide

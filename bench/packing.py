@@ -14,10 +14,16 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from securefed.crypto import FixedPoint
-from securefed.crypto.paillier import PaillierMask, PaillierMasked, PaillierSecretKey
 from securefed.crypto.paillier.arrays import Extent
-from securefed.crypto.paillier.keys import BLOCK
-from securefed.crypto.paillier.masking import PackedLayout, mask_packed, pack, slots_for
+from securefed.crypto.paillier.keys import BLOCK, PaillierSecretKey
+from securefed.crypto.paillier.masking import (
+    PackedLayout,
+    PaillierMask,
+    PaillierMasked,
+    mask_packed,
+    pack,
+    slots_for,
+)
 from securefed.crypto.randomness import uniform_many_below
 from securefed.errors import CapacityError
 

@@ -165,7 +165,7 @@ def named_schemes(source: str, name: str) -> list[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and node.value in (*SCHEMES, *KEY_KINDS) and id(node) not in texts
     }
-    homes = tuple(kind.module for kind in KEY_KINDS.values())
+    homes = tuple(kind.module.removesuffix(".keys") for kind in KEY_KINDS.values())
     return sorted(words | {target for target in imports(source, name) if within(target, homes)})
 
 

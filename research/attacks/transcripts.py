@@ -18,13 +18,13 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Masked
-from securefed.crypto.ckks import CkksMasked, CkksPublicKey
-from securefed.crypto.ckks.arrays import CkksEncrypted
+from securefed.crypto.ckks.arrays import CkksEncrypted, CkksMasked
+from securefed.crypto.ckks.keys import CkksPublicKey
 from securefed.crypto.ckks.layout import RING
 from securefed.crypto.lattice.seal_ring import engine, read
-from securefed.crypto.paillier import PaillierMasked, PaillierPublicKey
 from securefed.crypto.paillier.arrays import PaillierEncrypted
-from securefed.crypto.paillier.masking import PackedLayout, pack_ciphertexts
+from securefed.crypto.paillier.keys import PaillierPublicKey
+from securefed.crypto.paillier.masking import PackedLayout, PaillierMasked, pack_ciphertexts
 from securefed.crypto.plain import PlainBlock, PlainEncrypted
 from securefed.crypto.scheme import Encrypted
 from securefed.protocols.own_gradient.openings import levelled

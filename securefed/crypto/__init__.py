@@ -157,7 +157,7 @@ class SchemeEntry:
 
 KEY_KINDS: dict[str, KeyKind] = {
     "paillier": KeyKind(
-        "securefed.crypto.paillier",
+        "securefed.crypto.paillier.keys",
         "PaillierPublicKey",
         "PaillierSecretKey",
         sized=True,
@@ -165,7 +165,7 @@ KEY_KINDS: dict[str, KeyKind] = {
         mask_each=True,
     ),
     "ckks": KeyKind(
-        "securefed.crypto.ckks",
+        "securefed.crypto.ckks.keys",
         "CkksPublicKey",
         "CkksSecretKey",
         counts=True,

@@ -32,7 +32,7 @@ from securefed.crypto.blind.paillier import (
 )
 from securefed.crypto.blind.rlwe import RLWE, RlweKey, RlwePublic, encrypted_block, read_reply
 from securefed.crypto.fixed import PRIVATE_BITS
-from securefed.crypto.paillier import PaillierPublicKey
+from securefed.crypto.paillier.keys import PaillierPublicKey
 from securefed.crypto.paillier.masking import horner
 from securefed.crypto.paillier.powers import PowerColumn, choose_cut, column_powers
 from securefed.crypto.paillier.primes import WORTH_TABLES

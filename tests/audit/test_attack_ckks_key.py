@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from securefed.crypto import FixedPoint, KeyHolder
-from securefed.crypto.ckks import CkksMasked, CkksOpened
+from securefed.crypto.ckks.arrays import CkksMasked, CkksOpened
 from securefed.crypto.ckks.form import flood_deviation
 from securefed.crypto.lattice.seal_ring import PRIMES
 from tests.audit.chance import chi_square, chi_square_range

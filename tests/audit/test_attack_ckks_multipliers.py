@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import Encrypted, FixedPoint, KeyHolder
-from securefed.crypto.ckks import CkksEncrypted, CkksMask, CkksMasked
+from securefed.crypto.ckks.arrays import CkksEncrypted, CkksMask, CkksMasked
 from securefed.crypto.ckks.form import Noise
 from securefed.crypto.ckks.layout import constant
 from securefed.crypto.lattice.seal_ring import DATA_PRIMES, apply

@@ -13,7 +13,7 @@ import numpy as np
 import phe
 
 from securefed.crypto import FixedPoint, KeyHolder
-from securefed.crypto.ckks import CkksMask, CkksMasked
+from securefed.crypto.ckks.arrays import CkksMask, CkksMasked
 from securefed.crypto.lattice.seal_ring import DATA_PRIMES
 from securefed.crypto.wire import Kind
 from tests.audit.chance import chi_square, chi_square_range, most_by_luck

@@ -16,9 +16,8 @@ import pytest
 from gmpy2 import mpz
 
 from securefed.crypto import FixedPoint, KeyHolder, load_public_key
-from securefed.crypto.paillier import PaillierEncrypted, PaillierPublicKey
-from securefed.crypto.paillier.arrays import Extent
-from securefed.crypto.paillier.keys import challenges, prove, roots_needed, verify
+from securefed.crypto.paillier.arrays import Extent, PaillierEncrypted
+from securefed.crypto.paillier.keys import PaillierPublicKey, challenges, prove, roots_needed, verify
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import BadKey
 

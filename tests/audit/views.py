@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from securefed.crypto import KeyHolder, Masked
-from securefed.crypto.ckks import CkksMasked, CkksSecretKey
-from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey
+from securefed.crypto.ckks.arrays import CkksMasked
+from securefed.crypto.ckks.keys import CkksSecretKey
+from securefed.crypto.paillier.keys import PaillierPublicKey, PaillierSecretKey
 from securefed.crypto.wire import Frame, Kind
 from tests.audit.ring import Residues
 

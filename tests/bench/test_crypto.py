@@ -16,7 +16,7 @@ from bench.crypto import Case, Row
 from bench.packing import encrypt_packed, slots_of
 from bench.timing import Task
 from securefed.crypto import KeyHolder
-from securefed.crypto.paillier import generate_secret_key
+from securefed.crypto.paillier.keys import generate_secret_key
 
 ROOT = Path(__file__).parent.parent.parent
 COLUMNS = ["operation", "scheme", "ours_us", "peer", "peer_us", "ratio", "bar"]

@@ -7,14 +7,9 @@ from math import sqrt
 import numpy as np
 
 from securefed.crypto import FixedPoint, KeyHolder, load_public_key
-from securefed.crypto.ckks import (
-    CkksEncrypted,
-    CkksMasked,
-    CkksPublicKey,
-    CkksSecretKey,
-    generate_secret_key,
-)
+from securefed.crypto.ckks.arrays import CkksEncrypted, CkksMasked
 from securefed.crypto.ckks.form import DATA_BITS, flood_deviation
+from securefed.crypto.ckks.keys import CkksPublicKey, CkksSecretKey, generate_secret_key
 from securefed.crypto.ckks.layout import RING, RowLayout, SumLayout
 from securefed.crypto.lattice.seal_ring import Words, subtract
 

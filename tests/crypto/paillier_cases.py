@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gmpy2 import mpz
 
-from securefed.crypto.paillier import PaillierSecretKey
+from securefed.crypto.paillier.keys import PaillierSecretKey
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
 
 

@@ -10,8 +10,16 @@ import pytest
 import tenseal.sealapi as seal
 
 from securefed.crypto import load_public_key
-from securefed.crypto.ckks import CkksEncrypted, CkksPublicKey, CkksSecretKey, generate_secret_key
-from securefed.crypto.ckks.keys import ELEMENTS, PARTS, automorphism, public_parts
+from securefed.crypto.ckks.arrays import CkksEncrypted
+from securefed.crypto.ckks.keys import (
+    ELEMENTS,
+    PARTS,
+    CkksPublicKey,
+    CkksSecretKey,
+    automorphism,
+    generate_secret_key,
+    public_parts,
+)
 from securefed.crypto.ckks.layout import GALOIS_STRIDES, RING, SLOTS, seal_order
 from securefed.crypto.lattice.seal_ring import (
     PRIMES,

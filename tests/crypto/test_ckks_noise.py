@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from securefed.crypto.ckks import CkksEncrypted
+from securefed.crypto.ckks.arrays import CkksEncrypted
 from securefed.crypto.ckks.form import (
     FRESH_DEVIATION,
     MOST_REPLIES,

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from securefed.crypto import FixedPoint
-from securefed.crypto.ckks import CkksEncrypted, CkksMasked, CkksOpened, CkksSecretKey
+from securefed.crypto.ckks.arrays import CkksEncrypted, CkksMasked, CkksOpened
 from securefed.crypto.ckks.form import flood_deviation
+from securefed.crypto.ckks.keys import CkksSecretKey
 from securefed.crypto.ckks.layout import RING
 from securefed.crypto.lattice.seal_ring import DATA_PRIMES, add, centred, from_ntt, multiply, subtract
 from securefed.crypto.scheme import Encrypted

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from securefed.crypto import FixedPoint
-from securefed.crypto.ckks import CkksEncrypted
+from securefed.crypto.ckks.arrays import CkksEncrypted
 from securefed.crypto.ckks.form import MULTIPLIER_BITS
 from securefed.crypto.ckks.layout import CAPACITY_BITS
 from securefed.errors import CapacityError, MaskError, RangeError

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import load_public_key
-from securefed.crypto.ckks import CkksPublicKey, CkksSecretKey
+from securefed.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
 from securefed.crypto.ckks.layout import PARAMETERS, RING
 from securefed.crypto.lattice.seal_ring import DATA_PRIMES
 from securefed.crypto.wire import Frame, Kind, Scheme

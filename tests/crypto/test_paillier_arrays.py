@@ -13,12 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import FixedPoint, load_public_key
-from securefed.crypto.paillier import (
-    PaillierEncrypted,
-    PaillierPublicKey,
-    PaillierSecretKey,
-    generate_secret_key,
-)
+from securefed.crypto.paillier.arrays import PaillierEncrypted
+from securefed.crypto.paillier.keys import PaillierPublicKey, PaillierSecretKey, generate_secret_key
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import (
     BadCiphertext,

@@ -15,8 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import FixedPoint, generate, load_public_key
-from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey, generate_secret_key
-from securefed.crypto.paillier.keys import roots_needed
+from securefed.crypto.paillier.keys import (
+    PaillierPublicKey,
+    PaillierSecretKey,
+    generate_secret_key,
+    roots_needed,
+)
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair, small_factor
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 from securefed.errors import BadKey, CryptoError, FormatError, WrongKey

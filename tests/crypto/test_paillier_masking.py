@@ -13,14 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import FixedPoint, KeyHolder
-from securefed.crypto.paillier import (
-    PaillierMasked,
-    PaillierOpened,
-    PaillierPublicKey,
-    PaillierSecretKey,
-    generate_secret_key,
-)
-from securefed.crypto.paillier.masking import PackedLayout
+from securefed.crypto.paillier.keys import PaillierPublicKey, PaillierSecretKey, generate_secret_key
+from securefed.crypto.paillier.masking import PackedLayout, PaillierMasked, PaillierOpened
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import (
     BadCiphertext,

@@ -11,8 +11,7 @@ from math import gcd
 import pytest
 from gmpy2 import mpz
 
-from securefed.crypto.paillier import PaillierSecretKey, generate_secret_key
-from securefed.crypto.paillier.keys import unit_powers
+from securefed.crypto.paillier.keys import PaillierSecretKey, generate_secret_key, unit_powers
 from securefed.crypto.paillier.primes import (
     WORTH_TABLES,
     FactoredPrime,

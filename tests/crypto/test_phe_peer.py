@@ -8,8 +8,8 @@ import pytest
 from phe import paillier as phe
 
 from securefed.crypto import FixedPoint, KeyHolder, load_public_key
-from securefed.crypto.paillier import PaillierEncrypted, PaillierPublicKey, PaillierSecretKey
-from securefed.crypto.paillier.arrays import Extent
+from securefed.crypto.paillier.arrays import Extent, PaillierEncrypted
+from securefed.crypto.paillier.keys import PaillierPublicKey, PaillierSecretKey
 from tests.crypto.paillier_cases import key_of
 
 # Two 512-bit primes: agreement does not depend on the size, and the tests stay quick.

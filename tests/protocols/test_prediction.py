@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder
-from securefed.crypto.paillier import PaillierPublicKey
+from securefed.crypto.paillier.keys import PaillierPublicKey
 from securefed.crypto.paillier.masking import PaillierMasked, read_disclosure, unpack
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import DataError

@@ -4,7 +4,3 @@
 `rlwe` and `paillier` implement it. Nothing here decrypts on request: the party with the key reads masked
 results only.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

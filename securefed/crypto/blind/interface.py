@@ -22,7 +22,7 @@ import numpy as np
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import WIDTH, Floats, Share
 from securefed.declare import check_integer
-from securefed.errors import FormatError, ShapeError
+from securefed.errors import BadKey, FormatError, ShapeError
 
 NONCE_BYTES = 32
 DIGIT_BITS = 36
@@ -83,6 +83,11 @@ def rows_of(operand: Operand, first: int, last: int, columns: int, side: str) ->
             f"{side} factor: rows {first} to {last} have shape {rows.shape}, {columns} columns are due"
         )
     return rows
+
+
+def check_nonce(nonce: bytes) -> None:
+    if len(nonce) != NONCE_BYTES:
+        raise BadKey(f"nonce: {len(nonce)} bytes given, {NONCE_BYTES} are due")
 
 
 class Lengths(ABC):

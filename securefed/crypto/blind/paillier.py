@@ -29,7 +29,6 @@ from gmpy2 import mpz
 
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import (
-    NONCE_BYTES,
     CrossKey,
     CrossPublic,
     CrossScheme,
@@ -37,6 +36,7 @@ from securefed.crypto.blind.interface import (
     Lengths,
     Operand,
     Product,
+    check_nonce,
     rows_of,
 )
 from securefed.crypto.paillier.keys import (
@@ -202,7 +202,7 @@ class PaillierCrossKey(CrossKey):
 
     def public(self, nonce: bytes) -> bytes:
         """Return n and its proof, whose challenges are hashed from n and the nonce."""
-        _check_nonce(nonce)
+        check_nonce(nonce)
         return self._secret.proven(nonce)
 
     def encrypt(
@@ -329,11 +329,6 @@ class PaillierEvaluation(Evaluation):
         return reply, _share(self._slots.multiplier_share(masks), self._product)
 
 
-def _check_nonce(nonce: bytes) -> None:
-    if len(nonce) != NONCE_BYTES:
-        raise BadKey(f"a nonce of {len(nonce)} bytes given, {NONCE_BYTES} are due")
-
-
 def _generate(key_bits: int, allow_small: bool) -> CrossKey:
     return PaillierCrossKey(generate_secret_key(key_bits, allow_small=allow_small))
 
@@ -345,7 +340,7 @@ def _load_key(allow_small: bool, data: bytes) -> CrossKey:
 
 
 def _load(allow_small: bool, data: bytes, nonce: bytes) -> CrossPublic:
-    _check_nonce(nonce)
+    check_nonce(nonce)
     try:
         frame = Frame.from_bytes(data, Kind.PUBLIC_KEY)
         public = PaillierPublicKey.from_frame(frame, allow_small=allow_small, context=nonce)

@@ -39,7 +39,6 @@ from securefed.crypto.blind.evaluation import (
     responded,
 )
 from securefed.crypto.blind.interface import (
-    NONCE_BYTES,
     CrossKey,
     CrossPublic,
     CrossScheme,
@@ -47,6 +46,7 @@ from securefed.crypto.blind.interface import (
     Lengths,
     Operand,
     Product,
+    check_nonce,
     rows_of,
 )
 from securefed.crypto.blind.layout import Chunk, Layout, bodies_from_bytes, kept_limbs, layout
@@ -200,8 +200,7 @@ class RlweKey(CrossKey):
         Errors depend on the nonce and on a secret seed. The same nonce gets the same bytes: fresh errors for
         the same a_i could be averaged away.
         """
-        if len(nonce) != NONCE_BYTES:
-            raise FormatError(f"nonce: {len(nonce)} bytes given, {NONCE_BYTES} are due")
+        check_nonce(nonce)
         secret, seed = self._secret, hashlib.sha256(self._error_seed + nonce).digest()
         return public_polynomials(secret, nonce, key_stream(seed))
 
@@ -301,8 +300,7 @@ def _generate() -> CrossKey:
 
 
 def _load_public(data: bytes, nonce: bytes) -> CrossPublic:
-    if len(nonce) != NONCE_BYTES:
-        raise BadKey(f"nonce: {len(nonce)} bytes given, {NONCE_BYTES} are due")
+    check_nonce(nonce)
     if len(data) != PUBLIC_BYTES:
         raise BadKey(f"public key: {len(data)} bytes given, {PUBLIC_BYTES} are due")
     try:

@@ -21,8 +21,11 @@ from securefed.crypto.ckks.arrays import (
     CkksEncrypted,
     CkksMasked,
     CkksOpened,
+    answer_bytes,
     decode,
+    encrypted_bytes,
     flood,
+    masked_bytes,
     read_answer,
 )
 from securefed.crypto.ckks.form import MOST_REPLIES, MOST_SCALE, fresh_form
@@ -30,6 +33,7 @@ from securefed.crypto.ckks.layout import (
     GALOIS_STRIDES,
     PARAMETERS,
     RING,
+    CkksLayout,
     RowLayout,
     coefficients,
     galois_element,
@@ -48,6 +52,8 @@ PARTS = 1 + len(DATA_PRIMES) * len(ELEMENTS)
 """The encryption of zero, then for each Galois element one part for each data prime."""
 PUBLIC_BYTES = SEED_BYTES + 8 * PARTS * len(PRIMES) * RING
 """Size of a public key's payload."""
+MOST_PUBLIC_BYTES = 8 << 20
+HEAD_BYTES = 1024
 _COUNTER = struct.Struct("<Q")
 _MOST_ERROR = 64.0
 _CHUNK = 15
@@ -234,6 +240,18 @@ class CkksSecretKey(SecretKey):
         if not public.encrypts_zero_under(key._key):
             raise BadKey("the secret key does not belong to the public key beside it")
         return key
+
+
+def strong_parameters() -> dict[str, str]:
+    """Return the parameter set of documented strength (docs/security.md), by fingerprint."""
+    return {PARAMETERS.hex(): f"ckks, ring {RING}, the pinned parameter set"}
+
+
+def most_bytes(shape: tuple[int, ...], sums: int = 0) -> int:
+    """Return the most bytes of a frame with an array, or with so many sums over its rows."""
+    rows = RowLayout(shape)
+    layout: CkksLayout = rows.contracted(sums) if sums else rows
+    return HEAD_BYTES + max(encrypted_bytes(layout, False), masked_bytes(layout), answer_bytes(layout))
 
 
 def generate_secret_key() -> CkksSecretKey:

@@ -3,7 +3,3 @@
 `ring` is Z_q[X]/(X**4096 + 1), primes of 21 bits in float64, for blind products. `seal_ring` is
 Z_q[X]/(X**8192 + 1), primes of 60 bits in 64-bit words, for CKKS. It alone imports SEAL's binding.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

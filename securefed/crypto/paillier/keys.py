@@ -18,7 +18,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from math import ceil, isfinite, log2
+from math import ceil, isfinite, log2, prod
 from typing import ClassVar
 
 import gmpy2
@@ -50,6 +50,8 @@ LEAST_TEST_BITS = 16
 MOST_BITS = 8192
 BLOCK = 512
 """Ciphertexts between two ticks of a progress bar, and the unit of encoding long arrays."""
+MOST_PUBLIC_BYTES = 1 << 16
+"""A modulus, and the roots that prove it."""
 HEAD = struct.Struct("<2H2I")
 WORTH_SHARING, WORTH_TABLES_ELSEWHERE = 64, 2048
 """Residues for each process from which drawing there saves time: with tables that it has, and without."""
@@ -247,6 +249,15 @@ def _parameters(bits: int) -> bytes:
 def strong_parameters() -> dict[str, str]:
     """Return the parameter sets of documented strength (docs/security.md), by fingerprint."""
     return {_parameters(bits).hex(): f"paillier {bits} bits" for bits in range(LEAST_BITS, MOST_BITS + 1)}
+
+
+def most_bytes(shape: tuple[int, ...], sums: int = 0) -> int:
+    """Return the most bytes of a frame with an array, or with so many sums over its rows.
+
+    Every value has a ciphertext of its own, under the largest key that is allowed.
+    """
+    columns = shape[1] if len(shape) == 2 else 1
+    return 1024 + 2 * (MOST_BITS // 8) * (sums * columns if sums else prod(shape))
 
 
 def generate_secret_key(bits: int = 3072, *, allow_small: bool = False) -> PaillierSecretKey:

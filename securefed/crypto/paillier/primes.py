@@ -94,13 +94,29 @@ class FactoredPrime:
 
 @dataclass(frozen=True)
 class PrimePair:
-    """The checked primes of a key."""
+    """The primes of a key. Raises BadKey unless they fit together."""
 
     p: FactoredPrime
     q: FactoredPrime
 
     def __post_init__(self) -> None:
-        check_primes(self.p.p, self.q.p)
+        p, q = self.p.p, self.q.p
+        n = p * q
+        bits = n.bit_length()
+        if p == q:
+            raise BadKey("the two primes are the same: n is a square")
+        if min(p.bit_length(), q.bit_length()) < bits // 2 - 8 or p % 2 == 0 or q % 2 == 0:
+            raise BadKey(
+                f"primes of {p.bit_length()} and {q.bit_length()} bits given, "
+                f"two odd ones of about {bits // 2} bits are allowed"
+            )
+        if gmpy2.gcd(n, (p - 1) * (q - 1)) != 1:
+            raise BadKey("n and phi(n) have a common factor: ciphertexts would not decrypt to one value")
+        # FIPS 186-5, A.1.3: near primes are found by Fermat's method. Toy keys of tests are too short for it.
+        if abs(p - q).bit_length() <= bits // 2 - 100:
+            raise BadKey(
+                f"the primes differ by {abs(p - q).bit_length()} bits, more than {bits // 2 - 100} are needed"
+            )
 
     @property
     def n(self) -> mpz:
@@ -122,26 +138,6 @@ class PrimePair:
                 return cls(p, q)
             except BadKey:  # p and q too near each other: as good as never at real sizes, common at toy sizes
                 continue
-
-
-def check_primes(p: mpz, q: mpz) -> None:
-    """Raise BadKey unless the two primes fit together."""
-    n = p * q
-    bits = n.bit_length()
-    if p == q:
-        raise BadKey("the two primes are the same: n is a square")
-    if min(p.bit_length(), q.bit_length()) < bits // 2 - 8 or p % 2 == 0 or q % 2 == 0:
-        raise BadKey(
-            f"primes of {p.bit_length()} and {q.bit_length()} bits given, "
-            f"two odd ones of about {bits // 2} bits are allowed"
-        )
-    if gmpy2.gcd(n, (p - 1) * (q - 1)) != 1:
-        raise BadKey("n and phi(n) have a common factor: ciphertexts would not decrypt to one value")
-    # FIPS 186-5, A.1.3: near primes are found by Fermat's method. Toy keys of tests are too short for it.
-    if abs(p - q).bit_length() <= bits // 2 - 100:
-        raise BadKey(
-            f"the primes differ by {abs(p - q).bit_length()} bits, more than {bits // 2 - 100} are needed"
-        )
 
 
 def _prime_from(source: ByteSource, bits: int) -> FactoredPrime:
