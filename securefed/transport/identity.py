@@ -7,7 +7,6 @@ certificate that it issued directly for the peer's name is accepted.
 
     TransportError
     `-- IdentityError        a key or certificate cannot be used
-        `-- ExpiredIdentity  this party's own certificate is past its last day, or not valid yet
 
 No repr and no error message contains the private key, and its file has mode 0600. With a passphrase it is a
 key file like the others (tls-key.skf, scrypt: securefed.crypto.keyfile). Without one it is a PEM text
@@ -63,10 +62,6 @@ PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 class IdentityError(TransportError):
     """A key or a certificate cannot be used as given."""
-
-
-class ExpiredIdentity(IdentityError):
-    """A certificate outside its period of validity."""
 
 
 def check_party_name(name: object) -> str:
@@ -190,16 +185,6 @@ class Certificate:
         except (*UNREADABLE, TypeError, InvalidSignature):
             return False
         return True
-
-    def check_days(self, now: datetime | None = None) -> None:
-        moment = now or datetime.now(UTC)
-        if moment >= self.ends:
-            raise ExpiredIdentity(f"the certificate of {self.name!r} ended on {self.ends:%Y-%m-%d %H:%M} UTC")
-        if moment < self.begins:
-            raise ExpiredIdentity(
-                f"the certificate of {self.name!r} begins on {self.begins:%Y-%m-%d %H:%M} UTC; "
-                "is this machine's clock right?"
-            )
 
     def __repr__(self) -> str:
         short = self.fingerprint[:23]

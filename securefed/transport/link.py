@@ -21,7 +21,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from securefed.transport.message import (
     Deadlock,
@@ -37,11 +38,8 @@ from securefed.transport.message import (
 )
 from securefed.transport.transcript import Transcript
 
-
-class Timer(Protocol):
-    """Seconds from some fixed moment, as time.perf_counter."""
-
-    def __call__(self) -> float: ...
+Timer = Callable[[], float]
+"""Seconds from some fixed moment, as time.perf_counter."""
 
 
 class Needed:
@@ -218,12 +216,12 @@ Program = Callable[[Link], Coroutine[Any, Any, Any]]
 Tap = Callable[[Message], Message]
 
 
+@dataclass(frozen=True, eq=False)
 class LocalRun:
     """The result of a run: each party's outcome and link."""
 
-    def __init__(self, links: dict[str, Link], outcomes: dict[str, Any]) -> None:
-        self.links = links
-        self.outcomes = outcomes
+    links: dict[str, Link]
+    outcomes: dict[str, Any]
 
     @property
     def critical(self) -> Path:

@@ -7,7 +7,6 @@ import hashlib
 import os
 import stat
 from base64 import encodebytes
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ from securefed.transport.identity import (
     KEY_FILE,
     SEALED_KEY_FILE,
     Certificate,
-    ExpiredIdentity,
     Identity,
     IdentityError,
     Peer,
@@ -202,15 +200,6 @@ def test_the_key_is_in_no_repr() -> None:
 def test_a_private_key_is_not_mistaken_for_a_certificate() -> None:
     with pytest.raises(IdentityError, match="holds a private key"):
         Certificate.from_pem(BANK.certificate.pem + BANK.key_pem())
-
-
-def test_days_are_checked() -> None:
-    now = datetime.now(UTC)
-    BANK.certificate.check_days()
-    with pytest.raises(ExpiredIdentity, match="'bank' ended on"):
-        BANK.certificate.check_days(now + timedelta(days=826))
-    with pytest.raises(ExpiredIdentity, match="is this machine's clock right"):
-        BANK.certificate.check_days(now - timedelta(days=2))
 
 
 @given(st.binary(max_size=400))

@@ -65,7 +65,7 @@ def test_closing_a_channel_may_end_its_open_question(monkeypatch: pytest.MonkeyP
     attempt: Any = SimpleNamespace(
         others={"shop": other}, hello=lambda name: None, changed=threading.Condition(), state=None
     )
-    assert line.greet(attempt)
+    line.greet(attempt)
     asks = made[0]
     for _ in range(100):
         now[0] += timeouts.answer + OVERDUE + 1.0
@@ -75,4 +75,6 @@ def test_closing_a_channel_may_end_its_open_question(monkeypatch: pytest.MonkeyP
         assert not worker.is_alive(), "it waits for a lock that it holds itself"
         if asks.closed:
             break
-    assert asks.closed and not line.greet(attempt)  # a question is open
+    open_calls = len(made[-1].calls)
+    line.greet(attempt)
+    assert asks.closed and len(made[-1].calls) == open_calls == 1, "one question at a time"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
@@ -27,6 +28,7 @@ from securefed.transport.identity import (
     Peer,
     check_party_name,
     check_reachable,
+    check_validity,
     parse_address,
 )
 from securefed.transport.link import Program, Timer
@@ -77,7 +79,9 @@ class Endpoint:
                 f"peers: {', '.join(peers) or 'none'} given, others than {self.name} are needed"
             )
         _check_certificates(identity, peers)
-        identity.certificate.check_days()
+        for finding in check_validity(self.name, identity.certificate, {}, datetime.now(UTC)):
+            if finding.verdict != "soon":
+                raise IdentityError(finding.text)
         self._identity, self._log = identity, log
         check_reachable(self.name, listen, peers)
         outbound = listen == NOT_LISTENING

@@ -82,7 +82,7 @@ class Line:
         self._lock = threading.Lock()
         self._question: Question | None = None
         self._unanswered: float | None = None
-        self.answered = self.failed = -math.inf
+        self._greeted = self.answered = self.failed = -math.inf
         """When the last greeting that was answered, and the last that failed, was sent."""
         self._warm = False
         self._rate = 0.0
@@ -96,13 +96,14 @@ class Line:
 
     # Questions.
 
-    def greet(self, attempt: Attempt, timeout: float | None = None) -> bool:
-        """Greet in the background, once at a time. Return False if a greeting is still open."""
+    def greet(self, attempt: Attempt, timeout: float | None = None, *, pause: float = 0.0) -> None:
+        """Greet in the background, once at a time, if the last greeting is older than `pause`."""
         now, seconds, old = self._host.now(), timeout or self._timeouts.answer, None
         with self._lock:
             before = self._question
-            if before is not None and now <= before.deadline + OVERDUE:
-                return False
+            if (before is not None and now <= before.deadline + OVERDUE) or now - self._greeted < pause:
+                return
+            self._greeted = now
             if before is not None:
                 self._leave_unanswered(before.deadline - self._timeouts.answer)
             if self._unanswered is not None and now - self._unanswered > self._timeouts.patience / 2:
@@ -125,7 +126,6 @@ class Line:
         if old is not None:
             old.close()
         call.add_done_callback(answered)
-        return True
 
     def _leave_unanswered(self, since: float) -> None:
         if self._unanswered is None:
@@ -208,7 +208,7 @@ FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
 @dataclass(frozen=True)
 class Outgoing:
     message: Message
-    era: int
+    until: dict[str, Path]
     posted: float
 
 
@@ -216,8 +216,8 @@ class Sender:
     """A thread that sends messages to one peer.
 
     A message departs at its sender's path, or when the one before it was through, whichever is later. The
-    link is busy until the receipt is back. `busy` has that path for each era: the training, or an evaluation
-    off the clock.
+    link is busy until the receipt is back. Each message comes with the place to write that path to, by the
+    name of the peer: the training has one, and each evaluation off the clock.
     """
 
     def __init__(self, line: Line, attempt: Attempt, limits: Limits, timeouts: Timeouts, host: Host) -> None:
@@ -226,7 +226,6 @@ class Sender:
         self._queue: deque[Outgoing] = deque()
         self._bytes = 0
         self._closing = False
-        self._busy: dict[int, Path] = {}
         self._free = 0.0
         self.awaited = False
         """The program waits for room or for the end."""
@@ -241,19 +240,11 @@ class Sender:
             few = len(self._queue) < self._limits.queued_messages
             return not self._queue or (few and self._bytes + size <= self._limits.queued_bytes)
 
-    def put(self, message: Message, era: int) -> None:
+    def put(self, message: Message, until: dict[str, Path]) -> None:
         with self._attempt.changed:
-            self._queue.append(Outgoing(message, era, self._host.now()))
+            self._queue.append(Outgoing(message, until, self._host.now()))
             self._bytes += message.size
             self._work.notify_all()
-
-    def busy(self, era: int) -> Path:
-        with self._attempt.changed:
-            return self._busy.get(era, Path())
-
-    def forget(self, era: int) -> None:
-        with self._attempt.changed:
-            self._busy.pop(era, None)
 
     @property
     def idle(self) -> bool:
@@ -299,7 +290,7 @@ class Sender:
     def _deliver(self, item: Outgoing) -> bool:
         """Send one message with retries. Return False if the attempt is over."""
         message, attempt, other = item.message, self._attempt, self._attempt.others[self._line.name]
-        start = message.arrival.later(self.busy(item.era))
+        start = message.arrival.later(item.until.get(self._line.name, Path()))
         envelope = Envelope(
             run=message.run,
             sender=message.sender,
@@ -327,7 +318,7 @@ class Sender:
                 if delivered:
                     self._free = self._host.now()
                     with attempt.changed:
-                        self._busy[item.era] = start.travel(self._free - begun)
+                        item.until[self._line.name] = start.travel(self._free - begun)
                     return True
                 continue
             failing = self._host.now() if failing is None else failing

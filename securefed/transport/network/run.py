@@ -95,8 +95,8 @@ class NetworkLink(Link):
         }
         """Each peer's wall clock minus ours, in seconds."""
         self._driver, self._attempt = driver, attempt
-        self._era = 0
-        self._eras = 0
+        self._until: dict[str, Path] = {}
+        """Until when the link to each peer is busy. Time off the clock has its own."""
 
     def bound(self, sizes: Mapping[str, int | None]) -> None:
         """Say how many bytes messages of each kind may have, as soon as the program knows it."""
@@ -106,24 +106,21 @@ class NetworkLink(Link):
         """Send as in one process. The program continues while the message is sent."""
         super().send(*arguments, **named)
         for message in self.outbox:
-            if self._driver.post(message, self._era):
+            if self._driver.post(message, self._until):
                 # The program stood still until the link had room: the link's time, not work.
-                self.path = self.path.later(self._driver.busy(message.receiver, self._era))
+                self.path = self.path.later(self._until.get(message.receiver, Path()))
                 self._start()
         self.outbox.clear()
 
     @contextmanager
     def off_the_clock(self, phase: str) -> Iterator[None]:
-        """Work as in one process. A message in transit belongs to the era that it was sent in."""
-        before = self._era
-        self._eras += 1
-        self._era = self._eras
+        """Work as in one process. A message in transit counts where it was sent."""
+        before, self._until = self._until, {}
         try:
             with super().off_the_clock(phase):
                 yield
         finally:
-            self._driver.forget(self._era)
-            self._era = before
+            self._until = before
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,6 @@ class Driver:
         self._attempt, self._lines, self._limits, self._timeouts = attempt, lines, limits, timeouts
         self._on_wait, self._timer, self._host = on_wait, timer, host
         self._shown: dict[str, float] = {}
-        self._asked: dict[str, float] = {}
         self._senders: dict[str, Sender] = {}
 
     def run(self, program: Program) -> NetworkRun:
@@ -286,7 +282,7 @@ class Driver:
         while True:
             untold = [name for name, other in others.items() if not other.told_end]
             for name in untold:
-                self._ask(name, GREET_OFTEN)
+                self._lines[name].greet(attempt, pause=GREET_OFTEN)
             unfinished = [name for name, other in others.items() if other.state != FINISHED]
             if self._wait(all_done, unfinished, "end of the run", begun, once=bool(untold)):
                 return
@@ -374,7 +370,8 @@ class Driver:
         attempt, timeouts, other = self._attempt, self._timeouts, self._attempt.others[peer]
         if other.state == FINISHED:
             return
-        self._ask(peer, timeouts.beat)  # also one that was heard: it may be waiting for a sign of us
+        # Also one that was heard: it may be waiting for a sign of us.
+        self._lines[peer].greet(attempt, pause=timeouts.beat)
         quiet = now - max(other.heard, since)
         if other.trouble and not other.trips and other.inbox.current is None:
             # It calls us, but none of our calls has reached it: its address here is wrong, or a firewall is.
@@ -394,13 +391,6 @@ class Driver:
         elif (sender := self._senders.get(peer)) is not None and (going := sender.under_way) is not None:
             self._show(Waiting(peer, quiet, timeouts.patience - quiet, "", going, outgoing=True))
 
-    def _ask(self, peer: str, pause: float) -> None:
-        """Greet if the last greeting is old enough."""
-        now = self._host.now()
-        if now - self._asked.get(peer, 0.0) > pause:
-            self._asked[peer] = now
-            self._lines[peer].greet(self._attempt)
-
     def _show(self, waiting: Waiting) -> None:
         now = self._host.now()
         if self._on_wait is not None and now - self._shown.get(waiting.peer, 0.0) >= SHOWN_EVERY:
@@ -409,8 +399,8 @@ class Driver:
 
     # What the link hands over.
 
-    def post(self, message: Message, era: int) -> bool:
-        """Queue a message. Return True if that had to wait for room."""
+    def post(self, message: Message, until: dict[str, Path]) -> bool:
+        """Queue a message. Return True if that had to wait for room. `until`: see `Sender`."""
         self._attempt.check()
         sender = self._senders[message.receiver]
         if message.size > self._limits.message_bytes:
@@ -422,15 +412,8 @@ class Driver:
         if waits:
             sender.awaited = True
             self._wait(lambda: sender.has_room(message.size) or None, [message.receiver], "room on the way")
-        sender.put(message, era)
+        sender.put(message, until)
         return waits
-
-    def busy(self, receiver: str, era: int) -> Path:
-        return self._senders[receiver].busy(era)
-
-    def forget(self, era: int) -> None:
-        for sender in self._senders.values():
-            sender.forget(era)
 
 
 def _reason(error: BaseException | None) -> str:
