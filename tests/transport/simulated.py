@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from securefed.transport import Program
 from securefed.transport.network import Limits, NetworkRun, Peer, Timeouts, Waiting
-from securefed.transport.network.attempt import Attempt
+from securefed.transport.network.attempt import Attempt, Register
 from securefed.transport.network.core import GREET, grpc
 from securefed.transport.network.host import Host
 from securefed.transport.network.peer_channel import Line
@@ -353,7 +353,7 @@ class Process(Host):
         self.door = Door()
         others = [other for other in world.names if other != name]
         peers = {other: Peer("127.0.0.1:1", IDENTITIES[other].certificate) for other in others}
-        self.reception = Reception(name, peers, cast(TlsProxy, self.door), timeouts, LOG, self)
+        self.reception = Reception(Register(name), peers, cast(TlsProxy, self.door), timeouts, LOG, self)
         self._limits = Limits()
         self._lines = {
             other: line(other, other, lambda to=other: Channel(world, self, to), self._limits, timeouts, self)  # type: ignore[misc]

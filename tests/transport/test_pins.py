@@ -110,23 +110,6 @@ def test_tunnels_of_a_party_that_listens_on_nothing_trust_the_pins_of_now() -> N
     thread.join(20)
 
 
-def test_what_was_found_by_old_pins_is_not_kept_among_the_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call of a certificate that is revoked at the same moment."""
-    peers = {"shop": Peer(place(), OLD.certificate)}
-    with Endpoint(IDENTITIES["bank"], listen=place(), peers=peers, timeouts=QUICK) as bank:
-        speaks = Peer.speaks
-
-        def during(self: Peer, name: str, shown: Certificate) -> bool:
-            known = speaks(self, name, shown)
-            bank._reception.forget()
-            return known
-
-        monkeypatch.setattr(Peer, "speaks", during)
-        with Puppet("bank", bank.address, OLD) as old:
-            old.greet()
-        assert not bank._reception._shown
-
-
 def test_what_cannot_be_pinned_together() -> None:
     for pins in ((OLD, OLD), (OLD, Identity.generate("mall")), (OLD, NEW, Identity.generate("shop"))):
         with pytest.raises(SettingError, match="certificate: "):

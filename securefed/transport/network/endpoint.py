@@ -36,7 +36,7 @@ from securefed.transport.message import (
     TransportError,
     WeakTransport,
 )
-from securefed.transport.network.attempt import Attempt
+from securefed.transport.network.attempt import Attempt, Register
 from securefed.transport.network.core import GREET, POST, TUNNEL, grpc, server_options
 from securefed.transport.network.host import Host, Limits, Timeouts, thread_starts, too_many_threads
 from securefed.transport.network.peer_channel import Line, connector
@@ -82,39 +82,39 @@ class Endpoint:
         for finding in check_validity(self.name, identity.certificate, {}, datetime.now(UTC)):
             if finding.verdict != "soon":
                 raise IdentityError(finding.text)
-        self._identity, self._log = identity, log
         check_reachable(self.name, listen, peers)
-        outbound = listen == NOT_LISTENING
-        host, port = ("127.0.0.1", 0) if outbound else parse_address(listen)
-        room = HANDSHAKES * len(peers)  # they may all come at once, and from one machine
+        self._identity, self._log = identity, log
+        self._listens = listen != NOT_LISTENING
+        self._place = parse_address(listen) if self._listens else ("127.0.0.1", 0)
+        self._register = Register(self.name)
+        self._open()
+
+    def _open(self) -> None:
+        host, port = self._place
+        room = HANDSHAKES * len(self._peers)  # they may all come at once, and from one machine
         self._door = TlsProxy(
             host,
             port,
             callers=self.limits.callers + room,
             callers_per_address=self.limits.callers_per_address + room,
-            connections=(self.limits.connections + MOST_TUNNELS) * len(peers),
+            connections=(self.limits.connections + MOST_TUNNELS) * len(self._peers),
             handshake=self.timeouts.handshake,
-            log=log,
+            log=self._log,
         )
-        self.address = f"[{host}]:{self._door.port}" if ":" in host else f"{host}:{self._door.port}"
-        if outbound:
-            self.address = "nothing"
+        self._place = host, self._door.port
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"{shown}:{self._door.port}" if self._listens else "nothing"
         self._ports = {
             name: TunnelPort(self.timeouts, self._host)
             for name, peer in self._peers.items()
             if not peer.listens
         }
-        self._reception = Reception(
-            self.name, self._peers, self._door, self.timeouts, log, self._host, self._ports
-        )
-        self._register = self._reception.register
         self._workers = 4 * len(self._peers) + 4 + MOST_TUNNELS * len(self._ports)
         try:
             self._pool = _started_pool(self._workers)
-            self._server, inner_port = self._serve()
-            self._inner_port = inner_port
+            self._server, self._inner_port = self._serve()
             try:
-                self._door.open(inner_port, self._host)
+                self._door.open(self._inner_port, self._host)
             except TransportError:
                 self._server.stop(None)
                 self._pool.shutdown()
@@ -125,7 +125,7 @@ class Endpoint:
                 tunnel_port.close()
             raise
         connectors = {
-            name: connector(name, peer, identity, self.limits, self._ports.get(name))
+            name: connector(name, peer, self._identity, self.limits, self._ports.get(name))
             for name, peer in self._peers.items()
         }
         self._lines = {
@@ -140,20 +140,22 @@ class Endpoint:
             for name, peer in self._peers.items()
         }
         self._sources = {
-            name: TunnelSource(name, connect, self._door.port, self.timeouts, self._host, log)
+            name: TunnelSource(name, connect, self._door.port, self.timeouts, self._host, self._log)
             for name, connect in connectors.items()
-            if outbound
+            if not self._listens
         }
 
     def _serve(self) -> tuple[Any, int]:
-        workers = self._workers
+        reception = Reception(
+            self._register, self._peers, self._door, self.timeouts, self._log, self._host, self._ports
+        )
         server = grpc.server(
             self._pool,
             options=server_options(self.limits.wire_bytes),
             compression=grpc.Compression.NoCompression,
-            maximum_concurrent_rpcs=workers,
+            maximum_concurrent_rpcs=self._workers,
         )
-        server.add_generic_rpc_handlers((Calls(self._reception, self._host.now),))
+        server.add_generic_rpc_handlers((Calls(reception, self._host.now),))
         anchors = b"".join(peer.anchors for peer in self._peers.values())
         pair = (self._identity.key_pem(), self._identity.chain)
         try:
@@ -183,8 +185,8 @@ class Endpoint:
     def repin(self, peers: Mapping[str, Peer]) -> None:
         """Trust other certificates of the same peers from now on, between two attempts.
 
-        grpc reads certificates when its server begins. So a new server takes the place of the old one, and
-        connections to the old one end.
+        grpc reads certificates when its server begins. So everything closes, and opens again at the same
+        address.
         """
         _check_certificates(self._identity, peers)
         known = {
@@ -192,19 +194,11 @@ class Endpoint:
             for name, before in self._peers.items()
         }
         changed = [name for name, peer in known.items() if peer != self._peers[name]]
-        if not changed:
-            return
-        self._peers.update(known)
-        self._reception.forget()
-        old = self._server
-        self._server, inner_port = self._serve()
-        self._door.redirect(inner_port)
-        old.stop(None).wait()
+        if changed:
+            self.close()
+            self._peers = known
+            self._open()
         for name in changed:
-            connect = connector(name, known[name], self._identity, self.limits, self._ports.get(name))
-            self._lines[name].reconnect(connect)
-            if name in self._sources:
-                self._sources[name].reconnect(connect)
             self._log.info("the certificates of %s were read again", name)
 
     def close(self) -> None:

@@ -193,14 +193,6 @@ class Line:
             self._post = self._carries.unary_unary(POST)
         old.close()
 
-    def reconnect(self, connect: Connect) -> None:
-        """Replace both connections, by new ones with other credentials."""
-        with self._lock:
-            self._connect, old = connect, self._asks
-            self._asks = connect()
-        old.close()
-        self.renew()
-
 
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
 

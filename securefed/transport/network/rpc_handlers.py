@@ -49,7 +49,7 @@ class Reception:
 
     def __init__(
         self,
-        name: str,
+        register: Register,
         peers: Mapping[str, Peer],
         door: TlsProxy,
         timeouts: Timeouts,
@@ -57,8 +57,7 @@ class Reception:
         host: Host,
         tunnels: Mapping[str, TunnelPort] = MappingProxyType({}),
     ) -> None:
-        self.name, self.timeouts = name, timeouts
-        self.register = Register(name)
+        self.name, self.register, self.timeouts = register.name, register, timeouts
         self._peers, self._door, self._log, self._host = peers, door, log, host
         self._tunnels = tunnels
         self._shown: dict[bytes, str] = {}
@@ -164,23 +163,17 @@ class Reception:
             changed.notify_all()
         return PieceReceipt(sequence, parcel.size, room=True)
 
-    def forget(self) -> None:
-        """Compare certificates with those that are pinned now."""
-        self._shown = {}
-
     def _caller(self, context: Any) -> str:
         """Return the party of this connection's certificate."""
-        # Taken before pins are compared: what was found by old pins is not kept among the new.
-        cache = self._shown
         for pem in context.auth_context().get("x509_pem_cert", ()):
-            if (known := cache.get(pem)) is not None:
+            if (known := self._shown.get(pem)) is not None:
                 self._door.admit(context.peer())
                 return known
             shown = Certificate.from_pem(pem)
             for name, peer in self._peers.items():
                 if peer.speaks(name, shown):
                     self._door.admit(context.peer())
-                    cache[pem] = name
+                    self._shown[pem] = name
                     return name
             self._door.refuse(context.peer(), f"the certificate of {shown.name!r} is not a peer's")
         _abort(context, grpc.StatusCode.UNAUTHENTICATED, "refused")

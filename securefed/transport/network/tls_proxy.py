@@ -104,10 +104,6 @@ class TlsProxy:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._thread = host.start(self._serve, "securefed-door")
 
-    def redirect(self, inner_port: int) -> None:
-        """Pass new connections on to another port."""
-        self._inner_port = inner_port
-
     def close(self) -> None:
         self._closing.set()
         with suppress(OSError):

@@ -191,13 +191,6 @@ class TunnelSource:
             if self._spare is tunnel:
                 self._spare = None
 
-    def reconnect(self, connect: Callable[[], Any]) -> None:
-        """Replace all tunnels, by new ones with other credentials."""
-        with self._lock:
-            self.connect, tunnels = connect, tuple(self._tunnels)
-        for tunnel in tunnels:
-            tunnel.end()
-
     def failed(self, error: grpc.RpcError) -> None:
         """Log a refusal, once. Other failures show in greetings to the same address."""
         if error.code() is grpc.StatusCode.FAILED_PRECONDITION and not self._refused:
