@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from securefed.data.columns import FittedColumns
+from securefed.data.columns import FittedColumns, prepare, prepared
 from securefed.data.ids import ID_FORMS, id_hint, id_shape, normalise_ids
-from securefed.data.preparation import prepare, prepared
 from securefed.data.readings import Policy
 from securefed.data.rows import Rows, read_rows, rows_of
 from securefed.data.storage import new_table, row_blocks, take_rows

@@ -161,7 +161,7 @@ def _outputs(recorded: Recorded, schedule: Schedule) -> Outcome:
     if released and not recorded.settings.get("release"):
         yield f"{released[0]}: nobody agreed to a release"
     for message in released:
-        bits = release_bits(recorded.equations(message.receiver), recorded.outputs)
+        bits = release_bits(recorded.parameters.get(message.receiver, 0), recorded.outputs)
         limited = message.receiver != recorded.label_party and not recorded.settings.get("trusted")
         if limited and bits > RELEASE_LIMIT:
             yield f"{message} shows {bits} bits, at most {RELEASE_LIMIT} were allowed"

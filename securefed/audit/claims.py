@@ -16,6 +16,8 @@ about itself consistently.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -324,7 +326,7 @@ def _sums(recorded: Recorded) -> Outcome:
     for message in requests:
         if message.facts.get("single"):
             yield f"{message} asks for values of single rows"
-        due = recorded.equations(message.sender) * recorded.outputs
+        due = recorded.parameters.get(message.sender, 0) * recorded.outputs
         for numbers in (prod(part.shape) for part in message.parts):
             if numbers != due:
                 yield f"{message} asks for {numbers} numbers, {message.sender} has {due} parameters"
@@ -490,12 +492,12 @@ def _checked(recorded: Recorded) -> Outcome:
 
 @claim("agreed", "All parties ran by the same agreement.")
 def _agreed(recorded: Recorded) -> Outcome:
-    first = next(iter(recorded.transcripts))
-    expected = recorded.agreed(first)
+    first, expected = next(iter(recorded.transcripts)), recorded.agreed
     for name in recorded.transcripts:
         for attempt, agreed in enumerate(recorded.agreements(name)):
             later = f" when it went on ({attempt})" if attempt else ""
-            if recorded.agreement_digest(agreed) != agreed.get("digest"):
+            text = json.dumps(agreed.get("settings"), sort_keys=True)
+            if hashlib.sha256(text.encode()).hexdigest() != agreed.get("digest"):
                 yield f"{name}'s settings{later} are not those that its agreement was hashed from"
             elif agreed != expected:
                 yield f"{name} ran{later} by other settings than {first}: {_difference(agreed, expected)}"

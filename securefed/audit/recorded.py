@@ -7,7 +7,6 @@ then reported as skipped.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +19,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from securefed.errors import DataError
-from securefed.protocols.agreement import OBJECTIVES, get_objective
+from securefed.files import RunDirectory
+from securefed.protocols.agreement import get_objective
 from securefed.protocols.messages import KINDS, MessageKind
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.protocols.own_gradient.openings import ALL_LABELS
@@ -63,7 +63,7 @@ class Sent:
 
 
 class Recorded:
-    """The transcripts of one run, by party."""
+    """The transcripts of one run, by party, and its public facts as the first transcript states them."""
 
     def __init__(
         self,
@@ -76,84 +76,38 @@ class Recorded:
         self.transcripts = {transcript.party: transcript for transcript in listed}
         if not self.transcripts:
             raise DataError("audit: no transcripts given")
-        for transcript in self.transcripts.values():
-            if not transcript.of("agreed"):
-                raise DataError(f"audit: the transcript of {transcript.party} does not say what was agreed")
-            for entry in transcript.of("agreed"):
-                _check_numbers(transcript.party, entry.detail)
+        for party in self.transcripts:
+            if not self.agreements(party):
+                raise DataError(f"audit: the transcript of {party} does not say what was agreed")
+            for agreed in self.agreements(party):
+                _check_numbers(party, agreed)
         runs = {transcript.run for transcript in self.transcripts.values()}
         if len(runs) > 1:
             raise DataError(f"audit: transcripts of {len(runs)} runs given ({', '.join(sorted(runs))})")
-
-    @property
-    def run(self) -> str:
-        return next(iter(self.transcripts.values())).run
-
-    # What was agreed
+        (self.run,) = runs
+        self.agreed = self.agreements(next(iter(self.transcripts)))[0]
+        settings: Any = self.agreed.get("settings")
+        if not isinstance(settings, dict) or not settings.get("parties"):
+            raise DataError("audit: the transcripts do not name the parties of the run")
+        self.settings: dict[str, Any] = settings
+        self.parameters = {str(name): int(count) for name, count, *_ in settings["parties"]}
+        """The parameters of each data party, the label party last."""
+        self.names, self.key_holder = tuple(self.parameters), settings.get("key_holder")
+        self.label_party = self.names[-1]
+        self.everybody = self.names if self.key_holder is None else (*self.names, str(self.key_holder))
+        self.missing = [name for name in self.everybody if name not in self.transcripts]
+        """Parties without a transcript here."""
+        unseen = self.key_holder in self.missing
+        self.unseen_openings = [name for name in self.missing if name in self.names and unseen]
+        """Data parties whose openings neither end recorded here."""
+        self.blind = settings.get("reveal") == "nothing"
+        self.objective = get_objective(str(settings["objective"]))
+        self.outputs = self.objective.outputs(int(settings.get("width", 1)), blind=self.blind)
+        """Columns of labels and scores."""
 
     def agreements(self, party: str) -> list[dict[str, Any]]:
         """Return a party's agreements: one at the start, and one for each resumption."""
         return [entry.detail for entry in self.transcripts[party].of("agreed")]
-
-    def agreed(self, party: str) -> dict[str, Any]:
-        return self.agreements(party)[0]
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        settings = next(iter(self.transcripts.values())).of("agreed")[0].detail.get("settings")
-        if not isinstance(settings, dict) or not settings.get("parties"):
-            raise DataError("audit: the transcripts do not name the parties of the run")
-        return settings
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The data parties, the label party last."""
-        return tuple(str(member[0]) for member in self.settings["parties"])
-
-    @property
-    def label_party(self) -> str:
-        return self.names[-1]
-
-    @property
-    def key_holder(self) -> str | None:
-        name = self.settings.get("key_holder")
-        return None if name is None else str(name)
-
-    @property
-    def everybody(self) -> tuple[str, ...]:
-        return self.names if self.key_holder is None else (*self.names, self.key_holder)
-
-    @property
-    def missing(self) -> list[str]:
-        """Parties without a transcript here."""
-        return [name for name in self.everybody if name not in self.transcripts]
-
-    @property
-    def unseen_openings(self) -> list[str]:
-        """Data parties whose openings neither end recorded here."""
-        return [name for name in self.missing if name in self.names and self.key_holder in self.missing]
-
-    @property
-    def blind(self) -> bool:
-        """Whether the run was to reveal nothing."""
-        return self.settings.get("reveal") == "nothing"
-
-    def equations(self, party: str) -> int:
-        return next((int(member[1]) for member in self.settings["parties"] if member[0] == party), 0)
-
-    @property
-    def outputs(self) -> int:
-        """Columns of labels and scores."""
-        objective = OBJECTIVES.get(str(self.settings.get("objective")))
-        if objective is None:
-            return 1
-        return objective.outputs(int(self.settings.get("width", 1)), blind=self.blind)
-
-    @staticmethod
-    def agreement_digest(agreed: Mapping[str, Any]) -> str:
-        """Compute the digest of the settings in a transcript."""
-        text = json.dumps(agreed.get("settings"), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
 
     # Messages and keys
 
@@ -222,17 +176,15 @@ class Recorded:
 
     def ledger(self) -> list[LedgerEntry]:
         """Count equations against unknowns at the worst exchange, as protocols.own_gradient.ledger does."""
-        agreed = self.agreed(next(iter(self.transcripts)))
-        objective = get_objective(str(self.settings["objective"]))
         entries: list[LedgerEntry] = []
         for party, rounds in self._opened().items():
             if not rounds:
                 continue
             labels = party == self.label_party
-            block, unknowns = objective.block(labels), int(agreed["unknowns"])
+            block, unknowns = self.objective.block(labels), int(self.agreed["unknowns"])
             entries.append(LedgerEntry(party, block, max(rounds.values()), unknowns, False))
             if not labels:
-                entries.append(LedgerEntry(party, ALL_LABELS, rounds.total(), int(agreed["rows"]), True))
+                entries.append(LedgerEntry(party, ALL_LABELS, rounds.total(), int(self.agreed["rows"]), True))
         return sorted(entries, key=lambda e: (e.advisory, -e.ratio))
 
     def stated_ledger(self) -> list[LedgerEntry]:
@@ -370,21 +322,16 @@ class Result(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
 
-def transcript_path(folder: str | PathLike[str], party: str) -> Path:
-    return Path(folder) / f"transcript-{party}.jsonl"
-
-
 def write_transcripts(folder: str | PathLike[str], result: Result) -> list[Path]:
     """Write result.json and the transcripts. Return the paths."""
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     text = json.dumps(result.to_dict(), indent=2) + "\n"
     (where / RESULT).write_text(text, encoding="utf-8")
-    written = [where / RESULT]
-    for party, transcript in result.transcripts.items():
-        transcript.save(transcript_path(where, party))
-        written.append(transcript_path(where, party))
-    return written
+    paths = {party: RunDirectory(where, party).transcript for party in result.transcripts}
+    for party, path in paths.items():
+        result.transcripts[party].save(path)
+    return [where / RESULT, *paths.values()]
 
 
 def transcript_paths(folder: str | PathLike[str]) -> list[Path]:
@@ -403,7 +350,7 @@ def read_run(folder: str | PathLike[str]) -> tuple[list[Transcript], dict[str, A
     where, paths = Path(folder), transcript_paths(folder)
     transcripts = [Transcript.read(path) for path in paths]
     for path, transcript in zip(paths, transcripts, strict=True):
-        if path != transcript_path(where, transcript.party):
+        if path != RunDirectory(where, transcript.party).transcript:
             raise DataError(f"{path}: holds the transcript of {transcript.party!r}")
     return transcripts, _result(where / RESULT)
 

@@ -20,6 +20,7 @@ from securefed.audit.blind_schedule import numbers_in
 from securefed.audit.claims import CONTENT, FORM, OPENINGS, Claim, Statement
 from securefed.audit.recorded import Receipt, Recorded, receipts
 from securefed.crypto import protects
+from securefed.errors import DataError, plain_text
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.transport import Transcript
@@ -178,15 +179,24 @@ class AuditReport:
 def audit(
     transcripts: Iterable[Transcript] | Mapping[str, Transcript], result: Mapping[str, Any] | None = None
 ) -> AuditReport:
-    """Check every claim against the transcripts of a run. `result`: its RunResult.to_dict(), to compare."""
-    recorded = Recorded(transcripts, result)
-    return AuditReport(
-        recorded,
-        [statement.about(recorded) for statement in CLAIMS],
-        recorded.ledger(),
-        receipts(recorded),
-        {name: _seen(recorded, name) for name in recorded.transcripts},
-    )
+    """Check every claim against the transcripts of a run. `result`: its RunResult.to_dict(), to compare.
+
+    Raises
+    ------
+    DataError
+        The files do not say enough about a run, or are out of form.
+    """
+    try:
+        recorded = Recorded(transcripts, result)
+        claims = [statement.about(recorded) for statement in CLAIMS]
+        seen = {name: _seen(recorded, name) for name in recorded.transcripts}
+        report = AuditReport(recorded, claims, recorded.ledger(), receipts(recorded), seen)
+        report.to_dict()  # a result that is out of form shows here
+    except DataError:
+        raise
+    except Exception as error:  # the files come from others  # noqa: BLE001
+        raise DataError(f"audit: what the files say is out of form ({plain_text(error, 80)})") from None
+    return report
 
 
 def _seen(recorded: Recorded, party: str) -> list[Seen]:

@@ -11,8 +11,8 @@ from typing import Any
 from securefed.cli import terminal as phrases
 from securefed.cli.entry import Stopped
 from securefed.cli.terminal import Terminal, in_foreground, waiting_note
+from securefed.data.columns import prepared
 from securefed.data.ids import normalise_ids
-from securefed.data.preparation import prepared
 from securefed.data.rows import read_rows
 from securefed.engine import started_engine
 from securefed.errors import SettingError

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from securefed.assembly import assembly_of
+from securefed.data.columns import decided, prepared
 from securefed.data.ids import id_shape, normalise_ids
-from securefed.data.preparation import decided, prepared
 from securefed.data.readings import Policy
 from securefed.data.rows import Rows, read_rows
 from securefed.engine import get_engine

@@ -25,8 +25,7 @@ from securefed.assembly.base import Model
 from securefed.assembly.build import Measured, PartyData, label_targets
 from securefed.assembly.build import build as build_party
 from securefed.crypto import Mapper
-from securefed.data.columns import FittedColumns
-from securefed.data.preparation import choose_columns, prepare
+from securefed.data.columns import FittedColumns, choose_columns, prepare
 from securefed.data.psi import MAX_IDS, PSI_KINDS, intersect
 from securefed.data.psi_local import check_ids
 from securefed.data.rows import Rows, file_digest, read_rows

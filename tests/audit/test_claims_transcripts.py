@@ -349,6 +349,20 @@ def test_directories_that_are_not_there(folder: Path, capsys: pytest.CaptureFixt
     assert "cannot be written: No such file or directory" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("event", "detail"),
+    [("sent", {"parts": 3}), ("agreed", {"settings": {"parties": [["p0"]]}})],
+    ids=["parts", "parties"],
+)
+def test_what_no_run_writes_has_one_way_to_fail(event: str, detail: dict[str, Any]) -> None:
+    transcripts = deepcopy(record(PROTOCOL, "paillier"))
+    entries = transcripts["p0"].entries
+    place = next(place for place, entry in enumerate(entries) if entry.event == event)
+    entries[place] = replace(entries[place], detail=detail)
+    with pytest.raises(DataError, match="audit: what the files say is out of form"):
+        audit(transcripts)
+
+
 def test_transcripts_of_two_runs_are_not_mixed() -> None:
     one, other = record(PROTOCOL, "paillier")["p0"], deepcopy(record(PROTOCOL, "paillier")["p1"])
     other.run = "run-2"

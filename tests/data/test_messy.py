@@ -12,9 +12,8 @@ import pytest
 from securefed import GeneralisedLinear, Party, Plain
 from securefed.api.party import align
 from securefed.data.column_types import column_type, parse_date, parse_digits
-from securefed.data.columns import FittedColumns
+from securefed.data.columns import FittedColumns, decided, prepared
 from securefed.data.ids import ID_FORMS, id_hint, id_shape, normalise_id, normalise_ids
-from securefed.data.preparation import decided, prepared
 from securefed.data.readings import Policy, read_column
 from securefed.data.rows import read_rows
 from securefed.errors import DataError, SettingError

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from securefed import DataError, GeneralisedLinear, Party, Plain, SettingError
-from securefed.data.columns import FittedColumns
-from securefed.data.preparation import prepare, prepared
+from securefed.data.columns import FittedColumns, prepare, prepared
 from securefed.data.readings import Policy, read_column
 from securefed.data.rows import read_rows
 

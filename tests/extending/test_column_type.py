@@ -10,8 +10,7 @@ import pytest
 
 from securefed import DataError, GeneralisedLinear, Party, Plain, SettingError
 from securefed.data.column_types import TYPES, register
-from securefed.data.columns import FittedColumns
-from securefed.data.preparation import prepare
+from securefed.data.columns import FittedColumns, prepare
 from securefed.data.readings import Policy
 from securefed.data.rows import read_rows
 from securefed.settings.party import DataSettings

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from securefed.data import storage
 from securefed.data.column import MOST_CATEGORIES
 from securefed.data.columns import FittedColumns
-from securefed.data.preparation import prepared as prepared_rows
+from securefed.data.columns import prepared as prepared_rows
 from securefed.data.rows import BLOCK_ROWS, file_digest, read_rows
 from securefed.errors import DataError, MissingExtra
 from securefed.process.own_data import check_labels, prepare_columns
