@@ -400,21 +400,19 @@ def column_bits(features: NDArray[np.float64]) -> float:
             continue
         seen.add(pattern)
         if len(counts) == 2:
-            _into_group(groups, places == int(np.argmin(counts)))
+            member = places == int(np.argmin(counts))
+            apart = (group for group in groups if not any((member & other).any() for other in group))
+            group = next(apart, None)
+            if group is None:
+                groups.append([member])
+            else:
+                group.append(member)
         else:
             total += _entropy(counts)
     for group in groups:
         ones = [int(member.sum()) for member in group]
         total += _entropy(np.array([*ones, len(rows) - sum(ones)]))
     return total
-
-
-def _into_group(groups: list[list[Members]], member: Members) -> None:
-    for group in groups:
-        if not any((member & other).any() for other in group):
-            group.append(member)
-            return
-    groups.append([member])
 
 
 def _entropy(counts: NDArray[np.integer[Any]]) -> float:

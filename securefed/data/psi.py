@@ -191,7 +191,8 @@ class _Side:
 
     async def receive_points(self, kind: str, sender: str, step: int, count: int) -> bytes:
         blob = await self.receive_due(kind, sender, step, POINT * count)
-        _check_reduced(blob, kind, sender)
+        if not all(0 < int.from_bytes(point, "little") < PRIME for point in cut(blob, POINT)):
+            raise BadAlignment(f"{sender}: a point in {kind} is zero or not reduced")
         return blob
 
     async def receive_due(self, kind: str, sender: str, step: int, due: int) -> bytes:
@@ -355,17 +356,6 @@ def _walk(names: Spool) -> Iterator[tuple[int, bytes]]:
 def _pieces(block: Words) -> list[bytes]:
     """SHA-256 values as pieces of work."""
     return cut(block.astype(">u8").tobytes(), 32 * _PIECE)
-
-
-def _check_reduced(blob: bytes, kind: str, sender: str) -> None:
-    low, *middle, high = psi_work.words(blob, 4).T
-    full = (middle[0] == _ONES) & (middle[1] == _ONES) & (high == _TOP) & (low >= _LOW)
-    zero = ~psi_work.words(blob, 4).any(axis=1)
-    if (full | zero | (high > _TOP)).any():
-        raise BadAlignment(f"{sender}: a point in {kind} is zero or not reduced")
-
-
-_ONES, _LOW, _TOP = np.uint64(2**64 - 1), np.uint64(PRIME % 2**64), np.uint64(PRIME >> 192)
 
 
 def _number(blob: bytes, sender: str) -> int:

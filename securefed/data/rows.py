@@ -37,7 +37,7 @@ _OTHER_SEPARATORS = (";", "\t", "|")
 _LINES_LOOKED_AT = 50
 """Lines from which the separator is recognised."""
 
-Blocks = Iterator[Mapping[str, Sequence[object]]]
+Blocks = Iterator[Mapping[str, Any]]
 MOST_DIFFERENT = 1 << 16
 """Different texts of a column up to which it is kept."""
 
@@ -318,19 +318,15 @@ def _parquet_blocks(path: Path, chosen: Collection[str]) -> Blocks:
             if file.metadata.num_rows == 0 or file.metadata.num_columns == 0:
                 raise DataError(f"{path.name}: no rows")
             for batch in file.iter_batches(columns=list(chosen) or None):
-                columns = zip(batch.schema.names, batch.columns, strict=True)
-                yield {name: _python(column) for name, column in columns}
+                # Floats as they are; all else as Python has it, so that no digit of an id is lost.
+                yield {
+                    name: column.to_numpy(zero_copy_only=False)
+                    if str(column.type) in ("double", "float")
+                    else column.to_pylist()
+                    for name, column in zip(batch.schema.names, batch.columns, strict=True)
+                }
     except (OSError, arrow.ArrowException) as error:
         raise DataError(f"{path}: not a Parquet file that can be read ({_first(error)})") from None
-
-
-def _python(column: Any) -> Sequence[object]:
-    """Floats as they are; all else as Python has it, so that no digit of an id is lost."""
-    if str(column.type) in ("double", "float"):
-        floats: Sequence[object] = column.to_numpy(zero_copy_only=False)
-        return floats
-    fields: list[object] = column.to_pylist()
-    return fields
 
 
 def _npy_blocks(path: Path, chosen: Collection[str]) -> Blocks:
@@ -348,10 +344,7 @@ def _npy_blocks(path: Path, chosen: Collection[str]) -> Blocks:
         rows = array[start : start + BLOCK_ROWS]
         columns = named or [str(place) for place in range(array.shape[1])]
         values = {name: rows[name] if named else rows[:, int(name)] for name in chosen or columns}
-        arrays: dict[str, Any] = {
-            name: part.tolist() if chosen else np.array(part) for name, part in values.items()
-        }
-        yield arrays
+        yield {name: part.tolist() if chosen else np.array(part) for name, part in values.items()}
 
 
 def _first(error: BaseException) -> str:

@@ -13,8 +13,6 @@ from math import comb, log, sqrt
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["FALSE_ALARM", "chi_square", "chi_square_range", "most_by_luck"]
-
 FALSE_ALARM = 1e-7
 
 

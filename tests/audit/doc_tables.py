@@ -16,8 +16,6 @@ from securefed.data.psi import PSI_KINDS
 from securefed.errors import DataError
 from securefed.protocols.messages import KINDS
 
-__all__ = ["TABLES", "alignment_table", "claims_table", "kinds_table", "main", "updated"]
-
 
 def kinds_table() -> str:
     """Every kind of message: what it carries, who sends it to whom, what protects it, what it reveals."""

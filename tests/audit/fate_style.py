@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from securefed.protocols.own_gradient.sides import TransferSide
 
-__all__ = ["PerSample"]
-
 Array = NDArray[np.float64]
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from tests.audit.ring import Residues, centred
 
-__all__ = ["closest_by_low_bits"]
-
 
 def closest_by_low_bits(seen: Residues, candidates: Sequence[Residues], bits: int) -> int:
     """The key-holder has masked integers and, for each guess at B's input, the unmasked ones.

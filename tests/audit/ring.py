@@ -15,19 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Residues",
-    "centred",
-    "coefficients_of_slots",
-    "from_residues",
-    "invert",
-    "ntt",
-    "ntt_inverse",
-    "read",
-    "scratch",
-    "slots_of_coefficients",
-]
-
 Residues = NDArray[Any]
 """Object arrays of Python integers, so that products of 60-bit residues are exact."""
 

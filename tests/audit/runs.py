@@ -38,8 +38,6 @@ from tests.protocols.federation import (
     transfer,
 )
 
-__all__ = ["ALGORITHMS", "PROTOCOLS", "Made", "blind", "blind_scheme", "keys", "record", "report"]
-
 ALGORITHMS: dict[str, Algorithm] = {
     "FedSGD": FedSGD(),
     "FedBCD-p": FedBCD(2),

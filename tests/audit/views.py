@@ -18,8 +18,6 @@ from securefed.crypto.paillier.keys import PaillierPublicKey, PaillierSecretKey
 from securefed.crypto.wire import Frame, Kind
 from tests.audit.ring import Residues
 
-__all__ = ["ckks_secret", "masked_phase", "paillier_factors", "paillier_wire", "with_ciphertexts"]
-
 
 def paillier_factors(holder: KeyHolder) -> tuple[int, int]:
     """p and q, for an observer who is the key-holder."""

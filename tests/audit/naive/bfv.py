@@ -11,8 +11,6 @@ import tenseal.sealapi as seal
 
 from tests.audit.ring import Residues, from_residues, ntt_inverse, read
 
-__all__ = ["DEGREE", "PRIMES", "Holder"]
-
 DEGREE = 4096
 """SEAL's default set for 128-bit security with two primes; more coefficients only help the attacks."""
 

@@ -10,8 +10,6 @@ from securefed.crypto.lattice.ring import DEGREE, RING, multiply, reduce, spectr
 from securefed.crypto.randomness import ByteSource, errors, ternary
 from securefed.crypto.shares import Floats, Share
 
-__all__ = ["NoZero", "OneZero", "narrow_uniform"]
-
 
 class OneZero(Rerandomiser):
     """One RLWE encryption of zero under the encryptor's key: (a u + e_1, b u + e_0), u ternary.

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from tests.audit.ring import Residues, ntt_inverse, read, scratch
 
-__all__ = ["DEGREE", "Block", "Chain", "FloatHolder", "Lab"]
-
 DEGREE = 8192
 Floats = NDArray[np.float64]
 

@@ -13,18 +13,6 @@ import gmpy2
 import phe
 from gmpy2 import mpz
 
-__all__ = [
-    "FloatMasked",
-    "Key",
-    "PheHolder",
-    "djn_base",
-    "float_masked",
-    "generate",
-    "masked_by_djn",
-    "masked_only",
-    "masked_twice",
-]
-
 
 @dataclass(frozen=True)
 class Key:

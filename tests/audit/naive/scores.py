@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["blur_by_floats", "blur_of_rounding", "fresh_blur", "no_blur", "truncated"]
-
 Array = NDArray[np.float64]
 
 
