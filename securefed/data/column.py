@@ -135,34 +135,25 @@ class Column:
         gone = ~np.isfinite(values) if number else values == ""
         if gone.all() or (number and np.isinf(values).any()) or (gone.any() and way == "refuse"):
             raise DataError(gaps(owner, source, gone))
-        fill, common = 0.0, ""
-        if number and way != "refuse":
-            levels_seen, counts = np.unique(values[~gone], return_counts=True)
-            fill = float(levels_seen[counts.argmax()] if way == "most-frequent" else np.median(values[~gone]))
+        known, fill, common = values[~gone], 0.0, ""
+        if number and way in ("median", "indicator"):
+            fill = float(np.median(known))
         elif way in ("median", "most-frequent"):
-            levels_seen, counts = np.unique(values[~gone], return_counts=True)
-            common = str(levels_seen[counts.argmax()])
+            seen, counts = np.unique(known, return_counts=True)
+            frequent = seen[counts.argmax()]
+            fill, common = (float(frequent), "") if number else (0.0, str(frequent))
         kept |= {"fill": fill, "common": common}
-
-        def levels() -> dict[str, Any]:
-            words = np.where(gone, common, values).astype(str)
-            if number:
-                words = np.array([word(value) for value in np.where(gone, fill, values).tolist()])
-            levels = _levels(source, words, transform, owner, policy.rare)
-            rest = sorted(set(words.tolist()) - set(levels)) if policy.unknown == "refuse" else []
-            return {"levels": levels, "put_together": tuple(rest)}
-
         if not number:
-            return cls(name, "words", **levels(), **kept)
+            words = np.where(gone, common, values).astype(str)
+            return cls(name, "words", **_levels(source, words, transform, owner, policy), **kept)
         kept["missing"] = way == "indicator" and bool(gone.any())
-        if one_hot:
-            return cls(name, "number", linear=False, **levels(), **kept)
-        known = values[~gone]
         distinct = np.unique(known)
-        if transform == "none" or len(distinct) <= 2:
+        if not one_hot and (transform == "none" or len(distinct) <= 2):
             return cls(name, "number", **kept)
-        if len(distinct) <= FEW:
-            return cls(name, "number", **levels(), **kept)
+        if one_hot or len(distinct) <= FEW:
+            words = np.array([word(value) for value in np.where(gone, fill, values).tolist()])
+            levels = _levels(source, words, transform, owner, policy)
+            return cls(name, "number", linear=not one_hot, **levels, **kept)
         knots = np.unique(np.quantile(known, np.linspace(0.0, 1.0, KNOTS)))
         if len(knots) < 3:  # most rows have one value; what matters is the rest
             knots = np.unique([known.min(), *np.quantile(distinct, [0.5]), known.max()])
@@ -224,11 +215,10 @@ def gaps(owner: str, name: str, gone: NDArray[np.bool_]) -> str:
     )
 
 
-def _levels(
-    name: str, words: NDArray[Any], transform: str, owner: str, rare: int | None = None
-) -> tuple[str, ...]:
+def _levels(name: str, words: NDArray[Any], transform: str, owner: str, policy: Policy) -> dict[str, Any]:
+    """The levels of a column of categories, and the rare words where unknown ones are refused."""
     levels, counts = np.unique(words, return_counts=True)
-    kept = levels
+    kept, rare = levels, policy.rare
     if transform == "auto" or rare is not None:
         kept = levels[counts >= (max(RARE_ROWS, RARE_SHARE * len(words)) if rare is None else rare)]
         kept = kept if len(kept) else levels[np.argsort(-counts)[:1]]
@@ -237,8 +227,9 @@ def _levels(
             f"{owner}: column {name!r} has {len(levels)} different words, at most {MOST_CATEGORIES} can be "
             "one-hot encoded; drop it, make it the id, or say rare = N: words of fewer rows are put together"
         )
-    rest = (REST,) if len(kept) < len(levels) else ()
-    return (*(str(each) for each in kept), *rest)
+    rest = np.setdiff1d(levels, kept).tolist()
+    together = tuple(rest) if policy.unknown == "refuse" else ()
+    return {"levels": (*kept.tolist(), *([REST] if rest else [])), "put_together": together}
 
 
 def _width(knots: Array) -> int:

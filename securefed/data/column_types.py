@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -127,10 +126,12 @@ def _date_parser(*more: str) -> Callable[[str], np.datetime64 | None]:
     forms = [re.compile(form) for form in (*more, _YEAR_FIRST, _DOTTED)]
 
     def parse(text: str) -> np.datetime64 | None:
-        match = next(filter(None, (form.fullmatch(text) for form in forms)), None)
-        with suppress(ValueError):  # 2024-02-30
-            if match is not None:
-                return np.datetime64(date(int(match["y"]), int(match["m"]), int(match["d"])), "D")
+        for form in forms:
+            if match := form.fullmatch(text):
+                try:
+                    return np.datetime64(date(int(match["y"]), int(match["m"]), int(match["d"])), "D")
+                except ValueError:  # 2024-02-30
+                    return None
         return None
 
     return parse

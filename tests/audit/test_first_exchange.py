@@ -27,20 +27,17 @@ def entry(found: LinearScene) -> LedgerEntry:
     return next(e for e in found.ledger if e.party == "p0" and not e.advisory)
 
 
-@pytest.mark.parametrize("scheme", [pytest.param("paillier", marks=pytest.mark.slow), "ckks"])
-def test_six_columns_tell_the_labels_of_48_rows(scheme: str) -> None:
-    found = scene(scheme, 48, 6)
-    assert (entry(found).verdict, entry(found).ratio) == ("below the line", 0.125)
-    (opening,) = found.views["p0"].opened
-    labels = labels_by_lattice(opening, WEIGHT)
-    assert labels is not None
-    assert np.array_equal(labels, found.labels[opening.batch])
-
-
-@pytest.mark.slow
-def test_twenty_columns_tell_the_labels_of_100_rows() -> None:
-    found = scene("ckks", 100, 20)
-    assert (entry(found).verdict, entry(found).ratio) == ("below the line", 0.2)
+@pytest.mark.parametrize(
+    ("scheme", "rows", "columns", "ratio"),
+    [
+        pytest.param("paillier", 48, 6, 0.125, marks=pytest.mark.slow),
+        ("ckks", 48, 6, 0.125),
+        pytest.param("ckks", 100, 20, 0.2, marks=pytest.mark.slow),
+    ],
+)
+def test_few_columns_tell_the_labels_of_many_rows(scheme: str, rows: int, columns: int, ratio: float) -> None:
+    found = scene(scheme, rows, columns)
+    assert (entry(found).verdict, entry(found).ratio) == ("below the line", ratio)
     (opening,) = found.views["p0"].opened
     labels = labels_by_lattice(opening, WEIGHT)
     assert labels is not None
