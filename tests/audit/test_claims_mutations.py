@@ -533,7 +533,7 @@ def test_scores_for_somebody_else(monkeypatch: Patch) -> None:
     ],
 )
 def test_scores_that_nobody_blurred(monkeypatch: Patch, protocol: str, scheme: str) -> None:
-    def exact(self: ScoreGuard, rows: Any, context: bytes, outputs: int, **sizes: Any) -> Any:
+    def exact(self: ScoreGuard, rows: Any, context: bytes, outputs: int = 1, **sizes: Any) -> Any:
         noises, facts = noisy(self, rows, context, outputs, **sizes)
         return [[0] * len(each) for each in noises], {"ledger": facts["ledger"]}
 
@@ -543,7 +543,7 @@ def test_scores_that_nobody_blurred(monkeypatch: Patch, protocol: str, scheme: s
 
 
 def test_scores_that_are_blurred_less_than_agreed(monkeypatch: Patch) -> None:
-    def finer(self: ScoreGuard, rows: Any, context: bytes, outputs: int, **sizes: Any) -> Any:
+    def finer(self: ScoreGuard, rows: Any, context: bytes, outputs: int = 1, **sizes: Any) -> Any:
         return noisy(self, rows, context, outputs, **{**sizes, "precision_bits": 16})
 
     noisy = ScoreGuard.noises
