@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 
 from research.attacks import clear
 from research.attacks.blind_cheats import people, score_run
+from securefed.assembly import LinearAssembly
 from securefed.assembly.base import HELPER
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import Evaluation
@@ -23,6 +24,7 @@ from securefed.crypto.lattice.ring import DEGREE
 from securefed.crypto.randomness import key_stream
 from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.errors import FormatError, MaskError, SettingError
+from securefed.protocols.agreement import Member
 from securefed.protocols.blind import loop, statistics
 from securefed.protocols.blind.correlations import prepare_all
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
@@ -367,3 +369,23 @@ def test_recipes_cannot_ask_for_what_was_taken_out() -> None:
     for words in ({"check_every": 1}, {"refresh": 1}, {"key_check": True}):
         with pytest.raises(TypeError):
             LinearSettings(**words)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("rate", [1.0, "auto"])
+def test_a_refusal_of_a_rate_tells_one_bit_of_a_person(rate: Any) -> None:
+    """The label party brings one id to the alignment. Whether the other party begins depends on that row."""
+    rows, assembly = (
+        np.random.default_rng(0).normal(size=(100, 4)),
+        LinearAssembly(LinearSettings(learning_rate=rate)),
+    )
+    agreement = assembly.agreement((Member("p0", 4, True), Member("L", 2, True)), 1)
+    began = []
+    for row in rows:
+        with suppress(SettingError):
+            assembly.steps(agreement, row[None])
+            began.append(float(row @ row))
+    refused = {float(row @ row) for row in rows} - set(began)
+    assert refused == set() if rate == "auto" else len(refused) > 10 and max(began) < min(refused)
