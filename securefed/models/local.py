@@ -278,6 +278,11 @@ class _NonLinear(_Layers):
         return len(self._layers[0]) - 1
 
 
+def _times(rows: Array, layer: Array) -> Array:
+    """Return rows times the weights, and the bias; a copy of the rows with ones would cost more."""
+    return rows @ layer[:-1] + layer[-1]
+
+
 def _with_ones(rows: Array) -> Array:
     return np.hstack([rows, np.ones((len(rows), 1))])
 
@@ -352,12 +357,12 @@ class NetworkModel(_NonLinear):
         return model
 
     def _run(self, rows: Array) -> tuple[list[Array], list[Array], Array]:
-        """Return every layer's input with ones, every hidden pre-activation, and the output."""
-        inputs, pre_activations = [_with_ones(rows)], []
+        """Return every layer's input, every hidden pre-activation, and the output."""
+        inputs, pre_activations = [rows], []
         for layer in self._layers[:-1]:
-            pre_activations.append(inputs[-1] @ layer)
-            inputs.append(_with_ones(self._activation.value(pre_activations[-1])))
-        return inputs, pre_activations, (inputs[-1] @ self._layers[-1])[:, 0]
+            pre_activations.append(_times(inputs[-1], layer))
+            inputs.append(self._activation.value(pre_activations[-1]))
+        return inputs, pre_activations, _times(inputs[-1], self._layers[-1])[:, 0]
 
     def _backward(self, rows: Array, values: Array) -> list[tuple[Array, Array]]:
         """Return per layer its input with ones and values_i * dH_i/dz (S x out), first layer first."""
@@ -365,7 +370,7 @@ class NetworkModel(_NonLinear):
         deltas = [values[:, None]]
         for layer, z in zip(reversed(self._layers[1:]), reversed(pre_activations), strict=True):
             deltas.append((deltas[-1] @ layer[:-1].T) * self._activation.slope(z))
-        return list(zip(inputs, reversed(deltas), strict=True))
+        return list(zip(map(_with_ones, inputs), reversed(deltas), strict=True))
 
 
 class HiddenLayer(_NonLinear):
@@ -401,11 +406,11 @@ class HiddenLayer(_NonLinear):
 
     def forward(self, X: ArrayLike) -> Array:
         """Return u, (n, h)."""
-        return self._activation.value(self.augmented(X) @ self._layers[0])
+        return self._activation.value(_times(as_rows(X, self.columns), self._layers[0]))
 
     def derivative(self, X: ArrayLike) -> Array:
         """Return act'(z), (n, h)."""
-        return self._activation.slope(self.augmented(X) @ self._layers[0])
+        return self._activation.slope(_times(as_rows(X, self.columns), self._layers[0]))
 
     def vjp(self, X: ArrayLike, G: ArrayLike) -> Array:
         """Return the gradient of `weights`, (d + 1, h), for G = dL/du (n, h): a sum over rows, not a mean."""
