@@ -280,7 +280,7 @@ class _NonLinear(_Layers):
 
 def _times(rows: Array, layer: Array) -> Array:
     """Return rows times the weights, and the bias; a copy of the rows with ones would cost more."""
-    return rows @ layer[:-1] + layer[-1]
+    return rows @ layer[:-1] + layer[-1:]
 
 
 def _with_ones(rows: Array) -> Array:

@@ -145,6 +145,8 @@ class PartyLoop(ABC):
         """Scores of held-out rows by fold, at the label party."""
         self._asked: State | None = None
         """The state before the last evaluation, with everything that determines its question."""
+        self._question: State = {}
+        """The result of `_make_question`."""
         self.ledger = Ledger(allow_determined=agreement.allow_determined)
 
     async def run(self, link: Link) -> Outcome:
@@ -201,20 +203,14 @@ class PartyLoop(ABC):
         """
         if self._repeats:
             return
-        await self._fix_question(link, t)
-        self._asked = {**self._state(t + 1), **self._question_state(), QUESTION: np.array(t)}
+        self._question = await self._make_question(link, t)
+        self._asked = {**self._state(t + 1), **self._question, QUESTION: np.array(t)}
         if self._on_scoring is not None:
             self._on_scoring(Round(t, None, link))
 
-    async def _fix_question(self, link: Link, t: int) -> None:  # noqa: B027  # nothing to do is allowed
+    async def _make_question(self, link: Link, t: int) -> State:
         """Draw and compute everything that a question needs besides the model and the rows."""
-
-    def _question_state(self) -> State:
-        """Return the result of `_fix_question`, for a checkpoint."""
         return {}
-
-    def _restore_question(self, state: State) -> None:  # noqa: B027  # likewise
-        """Restore the result of `_question_state`."""
 
     def _forget_question(self) -> None:  # noqa: B027  # likewise
         """Let later questions follow from new secrets.
@@ -310,8 +306,7 @@ class PartyLoop(ABC):
         self._best, self._held_scores = part_of(state, BEST), part_of(state, HELD)
         self._scoring = np.asarray(state.get(SCORING, self._scoring), dtype=np.uint8)
         if QUESTION in state:
-            self._asked = dict(state)
-            self._restore_question(self._asked)
+            self._asked = self._question = dict(state)
         self.go_on_after(first_round, evaluates=QUESTION in state, over=over)
 
     def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:

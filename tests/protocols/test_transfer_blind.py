@@ -37,7 +37,7 @@ from securefed.protocols.blind.transfer_algebra import (
     with_waves,
 )
 from securefed.protocols.blind.transfer_round import TransferRound, count_products, fixed_matrices
-from securefed.protocols.loop import EvaluationRows, PartyContext
+from securefed.protocols.loop import EvaluationRows, PartyContext, part_of
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -138,7 +138,11 @@ class Run:
 
         async def watched(link: Any, t: int) -> None:
             await plain(link, t)
-            self.scored[name] = dict(program._scored_blocks)
+            stored, plan = part_of(program._question, loop.BLOCK), program._score_plan
+            self.scored[name] = {
+                each: shares.from_bytes(array.tobytes(), (shares.LIMBS, plan.size(each), plan.outputs))
+                for each, array in stored.items()
+            }
 
         program._before_scores = watched
 

@@ -50,8 +50,6 @@ class BlindLoop(PartyLoop):
         """Prepared products, at a holder."""
         self._score_keys: Encryptor | Multiplier | None = None
         self._score_secret = b""
-        self._scored_blocks: dict[str, Share] | None = None
-        """Shares that the next scores are made of, by party."""
         self.part: ModelPart
         """This party's part of the finished model."""
 
@@ -92,32 +90,22 @@ class BlindLoop(PartyLoop):
         return None
 
     async def _model(self, link: Link, t: int) -> tuple[ModelPart, Encryptor | Multiplier]:
-        await self._fix_question(link, t)
-        plan, secret, blocks = self._score_plan, self._score_secret, self._scored_blocks or {}
-        self._scored_blocks = None
+        question = self._question or await self._make_question(link, t)
+        plan, stored, self._question = self._score_plan, part_of(question, BLOCK), {}
+        secret = self._score_secret = checkpoint_array(question, QUESTION_SEED).tobytes()
+        blocks = {name: _restored(stored, name, (LIMBS, plan.size(name), plan.outputs)) for name in stored}
         if self._score_keys is None:
             self._score_keys = await introduce(self._tools(link), plan, secret, t)
         part = await seal(link, plan, self._score_keys, blocks, secret, t)
         part.root = self._root()
         return part, self._score_keys
 
-    async def _fix_question(self, link: Link, t: int) -> None:
+    async def _make_question(self, link: Link, t: int) -> State:
         """Compute the shares that scores are made of once: doing it again may round them otherwise."""
-        if not self._score_secret:
-            self._score_secret = score_secret(link, self._score_plan, self._scheme)
-        if self._scored_blocks is None:
-            self._scored_blocks = await self._blocks(link, t) if self._is_holder(link.name) else {}
-
-    def _question_state(self) -> State:
-        blocks = {f"{BLOCK}{name}": _stored(block) for name, block in (self._scored_blocks or {}).items()}
-        return {QUESTION_SEED: np.frombuffer(self._score_secret, np.uint8), **blocks}
-
-    def _restore_question(self, state: State) -> None:
-        self._score_secret = checkpoint_array(state, QUESTION_SEED).tobytes()
-        plan, blocks = self._score_plan, part_of(state, BLOCK)
-        self._scored_blocks = {
-            name: _restored(blocks, name, (LIMBS, plan.size(name), plan.outputs)) for name in blocks
-        }
+        secret = self._score_secret or score_secret(link, self._score_plan, self._scheme)
+        blocks = await self._blocks(link, t) if self._is_holder(link.name) else {}
+        stored = {f"{BLOCK}{name}": _stored(block) for name, block in blocks.items()}
+        return {QUESTION_SEED: np.frombuffer(secret, np.uint8), **stored}
 
     def _forget_question(self) -> None:
         self._score_keys, self._score_secret = None, b""

@@ -178,8 +178,6 @@ class DataParty(PartyLoop):
         self._side, self._optimiser, self._steps = side, optimiser, steps
         self._start = self._previous = side.parameters
         """Parameters at the start of the run, and of the last round."""
-        self._sealed = b""
-        """The label party's encrypted model that asks for scores in a transfer run."""
         if agreement.scores_rows and context.evaluation is None:
             raise SettingError(
                 "evaluate_every: evaluations were agreed, and there are no rows to evaluate on"
@@ -289,23 +287,17 @@ class DataParty(PartyLoop):
             raise SettingError("exact: only possible where nothing is encrypted")
         return self._side.exact_gradient(operand.encrypted.values, operand.included)
 
-    async def _fix_question(self, link: Link, t: int) -> None:
+    async def _make_question(self, link: Link, t: int) -> State:
         """Encrypt the label party's model of a transfer run once. Other bytes would be another question."""
-        scorer = self._side.scorer()
-        self._sealed = b""
-        if isinstance(scorer, TransferScorer) and scorer.phi is not None and self._keys.own is not None:
-            self._sealed = self._keys.own.encrypt(scorer.phi, scorer.fixed).to_bytes()
-
-    def _question_state(self) -> State:
-        return {SEALED: np.frombuffer(self._sealed, np.uint8)}
-
-    def _restore_question(self, state: State) -> None:
-        self._sealed = checkpoint_array(state, SEALED).tobytes()
+        scorer, own = self._side.scorer(), self._keys.own
+        if not isinstance(scorer, TransferScorer) or scorer.phi is None or own is None:
+            return {}
+        return {SEALED: np.frombuffer(own.encrypt(scorer.phi, scorer.fixed).to_bytes(), np.uint8)}
 
     async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
-        scorer = self._side.scorer()
-        if isinstance(scorer, TransferScorer) and self._keys.own is not None and self._sealed:
-            scorer.sealed[self._keys.own.public.key_id] = self._sealed
+        scorer, own = self._side.scorer(), self._keys.own
+        if isinstance(scorer, TransferScorer) and own is not None and SEALED in self._question:
+            scorer.sealed[own.public.key_id] = self._question[SEALED].tobytes()
         if not isinstance(scorer, TransferScorer):
             await _all_stored(link, self._agreement, t)
         return await Scores(link, self._agreement, self._keys, self.guard, t).run(scorer, rows)
