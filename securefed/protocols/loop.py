@@ -185,7 +185,6 @@ class PartyLoop(ABC):
         if self._best:
             outcome.best = int(self._best["round"])
             self._restore_model(self._best)
-            self._take_model()
         await self._end(link)
         return outcome
 
@@ -315,9 +314,6 @@ class PartyLoop(ABC):
 
     def _model_state(self) -> State:
         return {}
-
-    def _take_model(self) -> None:  # noqa: B027  # likewise
-        """Continue with the model that was restored last."""
 
     def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:  # noqa: B027  # likewise
         """Restore the model. A key-holder has none."""
