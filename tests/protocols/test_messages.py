@@ -256,7 +256,14 @@ def test_openings_are_small_beside_the_exchange_at_full_size(scheme: str, keys: 
     """
     people = shared_people(n=1000, more_a=0, more_b=0, d_a=18, d_b=15, unlabelled=0)
     made = federation.transfer(
-        people, keys, scheme=scheme, width=32, activation="sigmoid", algorithm=FedSGD(), rounds=1
+        people,
+        keys,
+        scheme=scheme,
+        bits=2048,
+        width=32,
+        activation="sigmoid",
+        algorithm=FedSGD(),
+        rounds=1,
     )
     recorder = Recorder()
     made.run(tap=recorder)
