@@ -36,10 +36,16 @@ parties = ["shop", "bank"]
 """
 
 
+def pin(folder: Path, *names: str) -> None:
+    """Write the certificates of peers."""
+    (folder / "peers").mkdir()
+    for name in names:
+        (folder / "peers" / f"{name}.pem").write_bytes(Identity.generate(name).chain)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "peers").mkdir()
-    (tmp_path / "peers" / "shop.pem").write_bytes(Identity.generate("shop").chain)
+    pin(tmp_path, "shop")
     return tmp_path
 
 
@@ -92,42 +98,7 @@ WRONG = {
     "one party": ('["shop", "bank"]', '["bank"]', "at least 2"),
     "another party's file": ('["shop", "bank"]', '["shop", "mall"]', "shop, mall"),
     "twice the same": ('["shop", "bank"]', '["bank", "bank"]', "twice"),
-    "a key-holder for two": (
-        'name = "first"',
-        'name = "first"\nkey_holder = "n"',
-        "two need none, and more need a party without data",
-    ),
     "a run name that is a path": ('name = "first"', 'name = "../first"', "'../first' given"),
-    "unknown objective": ('name = "first"', 'name = "first"\nobjective = "best"', "'best'"),
-    "unknown scheme": (
-        'name = "first"',
-        'name = "first"\nprotection = { kind = "blind", scheme = "rsa" }',
-        "scheme must be one of 'ckks', 'paillier', not 'rsa'",
-    ),
-    "unknown protection": ('name = "first"', 'name = "first"\nprotection = { kind = "strong" }', "'strong'"),
-    "what another protection has": (
-        'name = "first"',
-        'name = "first"\nprotection = { kind = "blind", batch_size = 9 }',
-        "[run.protection] of kind 'blind': unknown key 'batch_size'",
-    ),
-    "what another objective has": (
-        'name = "first"',
-        'name = "first"\nobjective = "transfer"\nprotection = { release = true }',
-        "unknown key 'release'",
-    ),
-    "no rounds": ('name = "first"', 'name = "first"\nrounds = 0', "rounds"),
-    "Q of text": ('name = "first"', 'name = "first"\nlocal_steps = "5"', "local_steps"),
-    "negative batch": (
-        'name = "first"',
-        'name = "first"\nprotection = { kind = "own-gradient", batch_size = -1 }',
-        "batch_size",
-    ),
-    "a target without evaluations": (
-        'name = "first"',
-        'name = "first"\ntarget = 0.9\nevaluate_every = 0',
-        "evaluate_every",
-    ),
-    "all held out": ('name = "first"', 'name = "first"\nevaluate_every = 1\nholdout = 1.0', "holdout"),
     "columns and drop": ('id = "id"', 'id = "id"\ncolumns = ["a"]\ndrop = ["b"]', "exclude each other"),
     "columns as text": ('id = "id"', 'id = "id"\ncolumns = "a"', "list of names"),
     "a role that is none": ('name = "bank"\n', 'name = "bank"\nrole = "judge"\n', "'judge'"),
@@ -137,6 +108,31 @@ WRONG = {
         "exactly 2",
     ),
 }
+# What to add to [run].
+ADDED = {
+    "a key-holder for two": ('key_holder = "n"', "two need none, and more need a party without data"),
+    "unknown objective": ('objective = "best"', "'best'"),
+    "unknown scheme": (
+        'protection = { kind = "blind", scheme = "rsa" }',
+        "scheme must be one of 'ckks', 'paillier', not 'rsa'",
+    ),
+    "unknown protection": ('protection = { kind = "strong" }', "'strong'"),
+    "what another protection has": (
+        'protection = { kind = "blind", batch_size = 9 }',
+        "[run.protection] of kind 'blind': unknown key 'batch_size'",
+    ),
+    "what another objective has": (
+        'objective = "transfer"\nprotection = { release = true }',
+        "unknown key 'release'",
+    ),
+    "no rounds": ("rounds = 0", "rounds"),
+    "Q of text": ('local_steps = "5"', "local_steps"),
+    "negative batch": ('protection = { kind = "own-gradient", batch_size = -1 }', "batch_size"),
+    "a target without evaluations": ("target = 0.9\nevaluate_every = 0", "evaluate_every"),
+    "all held out": ("evaluate_every = 1\nholdout = 1.0", "holdout"),
+}
+FIRST = 'name = "first"\n'
+WRONG |= {case: (FIRST, f"{FIRST}{line}\n", said) for case, (line, said) in ADDED.items()}
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -240,18 +236,14 @@ def test_who_needs_which_keys_and_whose_checkpoints_count() -> None:
 @pytest.mark.parametrize("holder", [False, True])
 def test_the_template_is_read_as_it_is_once_the_certificates_are_there(tmp_path: Path, holder: bool) -> None:
     name = "notary" if holder else "clinic"
-    (tmp_path / "peers").mkdir()
-    for peer in ("shop", "insurer", "bank"):
-        (tmp_path / "peers" / f"{peer}.pem").write_bytes(Identity.generate(peer).chain)
+    pin(tmp_path, "shop", "insurer", "bank")
     text = party_toml(name, key_holder=holder, listen="127.0.0.1:7001")
     party = read(tmp_path, text)
     assert party.own.name == name and party.is_key_holder == holder
 
 
 def test_the_template_of_a_key_holder_for_two_is_a_transfer_run(tmp_path: Path) -> None:
-    (tmp_path / "peers").mkdir()
-    for peer in ("shop", "bank"):
-        (tmp_path / "peers" / f"{peer}.pem").write_bytes(Identity.generate(peer).chain)
+    pin(tmp_path, "shop", "bank")
     text = party_toml("notary", key_holder=True, listen="h:7001", parties=("shop", "bank"))
     party = read(tmp_path, text)
     assert (party.shared.objective, party.shared.key_holder) == ("transfer", "notary")
@@ -265,9 +257,7 @@ def test_the_template_of_a_key_holder_for_two_is_a_transfer_run(tmp_path: Path) 
 def test_templates_of_the_same_parties_agree(tmp_path: Path, parties: tuple[str, ...]) -> None:
     """What each operator gets for the same --parties is one run, without an edit of [run]."""
     everybody = [*parties, *(["notary"] if len(parties) > 2 else [])]
-    (tmp_path / "peers").mkdir()
-    for peer in everybody:
-        (tmp_path / "peers" / f"{peer}.pem").write_bytes(Identity.generate(peer).chain)
+    pin(tmp_path, *everybody)
     made = [
         read(tmp_path, party_toml(name, key_holder=name == "notary", listen="h:7001", parties=parties))
         for name in everybody
@@ -288,8 +278,7 @@ def test_lines_of_the_template_are_short_and_every_setting_is_explained() -> Non
 
 def test_every_line_of_the_template_that_is_commented_out_is_a_setting(tmp_path: Path) -> None:
     """Uncommented one by one, each is known; so the template does not drift away from the code."""
-    (tmp_path / "peers").mkdir()
-    (tmp_path / "peers" / "bank.pem").write_bytes(Identity.generate("bank").chain)
+    pin(tmp_path, "bank")
     text = party_toml("clinic", key_holder=False, listen="127.0.0.1:7001")
     commented = [line for line in text.splitlines() if re.match(r"#[a-z_0-9]+ = ", line)]
     assert len(commented) > 40
