@@ -131,6 +131,12 @@ def declared(cls: type[Any]) -> dict[str, Setting]:
     }
 
 
+def in_file(cls: type[Any], objective: str) -> dict[str, Setting]:
+    """The settings of a class that party.toml has, in a run of this objective."""
+    known = declared(cls).items()
+    return {name: each for name, each in known if each.in_file and each.belongs_to(objective)}
+
+
 class Declared:
     """The base of classes whose fields are settings: every value is checked when it is made."""
 
@@ -152,12 +158,8 @@ class Declared:
 
     def to_table(self, objective: str) -> dict[str, Any]:
         """The values that party.toml has, as TOML writes them."""
-        table = {}
-        for name, each in declared(type(self)).items():
-            value = getattr(self, name)
-            if each.in_file and each.belongs_to(objective):
-                table[name] = list(value) if isinstance(value, tuple) else value
-        return table
+        values = {name: getattr(self, name) for name in in_file(type(self), objective)}
+        return {name: list(each) if isinstance(each, tuple) else each for name, each in values.items()}
 
 
 # Checks: functions of a setting's name and value.

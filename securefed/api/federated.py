@@ -30,6 +30,7 @@ from securefed.assembly import Assembly, Trained, assembly_of
 from securefed.assembly.build import Measured, PartyData, build, known_rows, label_targets
 from securefed.crypto import protects
 from securefed.declare import declared
+from securefed.engine import get_engine
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import check_known, missing_labels
@@ -175,12 +176,12 @@ class Federated(Saved):
         holders = self._keys(settings, agreement, keys)
         # A further model of the same people is a further question about them: their guards go on counting.
         guards = self._guards(settings, names, listed if earlier is None else None)
-        with self._mapper(settings) as mapper, self._bar(agreement) as on_round:
+        workers = get_engine(settings.simulation.engine, settings.scheme)
+        with workers as mapper, self._bar(agreement) as on_round:
             trained: dict[str, Trained] = {}
             for name in names:
-                context = PartyContext(holders.get(name), mapper, None, None, guards.get(name))
-                if name == names[-1]:
-                    context = replace(context, on_round=on_round)
+                told = on_round if name == names[-1] else None
+                context = PartyContext(holders.get(name), mapper, on_round=told, guard=guards.get(name))
                 trained[name], measured = build(
                     assembly,
                     agreement,

@@ -16,6 +16,7 @@ from securefed.api.simulated import Simulated
 from securefed.assembly import assembly_of
 from securefed.assembly.base import Model, Part
 from securefed.crypto import KeyHolder
+from securefed.engine import get_engine
 from securefed.errors import DataError, SettingError
 from securefed.labels.label_model import LabelModel
 from securefed.labels.several import ClassModels
@@ -144,7 +145,7 @@ class Predictor(Simulated):
         outputs = self._label_model.outputs
         agreement = assembly.prediction_agreement(self.parties_, outputs, self._key_holder)
         count = listed[0].rows
-        with self._mapper(settings) as mapper:
+        with get_engine(settings.simulation.engine, settings.scheme) as mapper:
             guards = self._guards(settings, agreement.names)
             self._know([party.with_features(features[party.name]) for party in listed])
             self._holders = self._keys(settings, agreement, self._fitting_holders(agreement))

@@ -133,11 +133,6 @@ def by_id(values: NDArray[Any], rows: Party, name: str, columns: NDArray[Any] | 
     """Return one answer a row as a pandas Series or DataFrame with the rows' ids as index.
 
     It is the array as it is where rows have no ids, or where pandas is not installed.
-
-    Parameters
-    ----------
-    name : of the Series.
-    columns : of the DataFrame, for more than one number a row. None: 0, 1 and so on.
     """
     if rows.ids is None:
         return values

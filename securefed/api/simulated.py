@@ -18,7 +18,6 @@ from securefed.assembly import Assembly
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.data.columns import column_bits
 from securefed.declare import declared
-from securefed.engine import Engine, get_engine
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
@@ -71,7 +70,7 @@ class Simulated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         super().__init_subclass__(**options)
         if not hasattr(cls, "assembly"):
             return
-        text = inspect.cleandoc(parameters_text(cls.assembly.settings_class))
+        text = parameters_text(cls.assembly.settings_class)
         cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{text}\n"
 
     def __init__(self, *first: Any, **named: Any) -> None:
@@ -137,9 +136,6 @@ class Simulated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         kind = key_kind(agreement.scheme, agreement.reveal)
         holders: dict[str, KeyHolder] = getattr(self, "_holders", None) or {}
         return {name: holder for name, holder in holders.items() if holder.public.scheme.name == kind}
-
-    def _mapper(self, settings: ObjectiveSettings) -> Engine:
-        return get_engine(settings.simulation.engine, settings.scheme)
 
     def _run(self, programs: Mapping[str, Program], simulation: Simulation) -> LocalRun:
         network = get_network(simulation.network)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import indent, wrap
+from textwrap import wrap
 from typing import Any
 
-from securefed.declare import Declared, Setting, declared
+from securefed.declare import Declared, Setting, declared, in_file
 from securefed.settings.objectives import OBJECTIVE_SETTINGS
 from securefed.settings.party import DataSettings, OwnSettings
-from securefed.settings.protection import PROTECTIONS, Blind, Protection
+from securefed.settings.protection import PROTECTIONS, Blind
 from securefed.settings.run import run_settings
 
 WIDTH = 100
@@ -78,7 +78,7 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
         *(f'#   "{kind.kind}": {kind.summary}' for kind in PROTECTIONS.values()),
         "[run.protection]",
         f'kind = "{Blind.kind}"',
-        *_lines(_protection_settings(Blind, objective), {"scheme": declared(Blind)["scheme"].default}),
+        *_lines(in_file(Blind, objective), {"scheme": declared(Blind)["scheme"].default}),
         *_others(objective),
         "",
     ]
@@ -88,9 +88,9 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
 def _others(objective: str) -> list[str]:
     """What other kinds of protection take besides."""
     lines = []
-    shown = _protection_settings(Blind, objective)
+    shown = in_file(Blind, objective)
     for kind in PROTECTIONS.values():
-        names = [name for name in _protection_settings(kind, objective) if name not in shown]
+        names = [name for name in in_file(kind, objective) if name not in shown]
         if names:
             lines += _comment(f'kind = "{kind.kind}" also takes {", ".join(names)} (docs/reference.md).')
     return lines
@@ -105,17 +105,13 @@ def _lines(settings: Mapping[str, Setting], values: Mapping[str, Any]) -> list[s
         if name in values:
             lines.append(f"{name} = {_toml(values[name])}")
         else:
-            lines.append(f"#{name} = {_toml(_shown(each))}")
+            # An example where TOML cannot write the default.
+            lines.append(f"#{name} = {_toml(each.default if each.example is None else each.example)}")
     return lines
 
 
 def _comment(text: str) -> list[str]:
     return [f"# {line}" for line in wrap(text, WIDTH)]
-
-
-def _shown(each: Setting) -> Any:
-    """The default, or an example where TOML cannot write it."""
-    return each.example if each.example is not None else each.default
 
 
 def _toml(value: Any) -> str:
@@ -133,12 +129,6 @@ def toml_lines(table: Mapping[str, Any], name: str) -> list[str]:
     return lines
 
 
-def _protection_settings(kind: type[Protection], objective: str) -> dict[str, Setting]:
-    return {
-        name: each for name, each in declared(kind).items() if each.in_file and each.belongs_to(objective)
-    }
-
-
 def settings_tables() -> str:
     """Every setting of party.toml in Markdown: a table for each table of the file."""
     parts = ["### [party]", _table(declared(OwnSettings).values())]
@@ -154,24 +144,17 @@ def settings_tables() -> str:
 def _table(settings: Iterable[Setting], *, objectives: bool = False) -> str:
     rows = ["| setting | default | meaning |", "|---|---|---|"]
     for each in settings:
-        default = "" if each.default is None or not _writable(each.default) else f"`{_toml(each.default)}`"
+        writable = isinstance(each.default, str | int | float | list | tuple | dict)
+        default = f"`{_toml(each.default)}`" if writable else ""
         only = f" ({' and '.join(each.objectives)} only)" if objectives and each.objectives else ""
         meaning = each.doc.replace("|", "\\|")
         rows.append(f"| `{each.name}` | {default} | {meaning}{only} |")
     return "\n".join(rows)
 
 
-def _writable(value: Any) -> bool:
-    return isinstance(value, str | int | float | list | tuple | dict)
-
-
-def parameters_text(*groups: type[Declared]) -> str:
+def parameters_text(settings: type[Declared]) -> str:
     """The section Parameters of an estimator's docstring."""
     lines = ["Parameters", "----------"]
-    for group in groups:
-        for name, each in declared(group).items():
-            lines += [
-                f"{name} : {each.kind}",
-                *wrap(each.doc, WIDTH, initial_indent="    ", subsequent_indent="    "),
-            ]
-    return indent("\n".join(lines), "    ")
+    for name, each in declared(settings).items():
+        lines += [f"{name} : {each.kind}", *(f"    {line}" for line in wrap(each.doc, WIDTH - 4))]
+    return "\n".join(lines)

@@ -23,6 +23,7 @@ from securefed.data.psi import check_peer_ids
 from securefed.data.readings import Policy
 from securefed.declare import (
     Declared,
+    accepted,
     anything,
     check_keys,
     check_names,
@@ -53,11 +54,6 @@ Table = Mapping[str, Any]
 T = TypeVar("T")
 
 
-def _address(name: str, value: Any) -> Any:
-    parse_address(value)
-    return value
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class OwnSettings(Declared):
     """[party]: this party's own business."""
@@ -75,7 +71,7 @@ class OwnSettings(Declared):
     )
     metrics: str | None = setting(
         None,
-        optional(_address),
+        optional(accepted(parse_address)),
         "Where to serve figures and state of a run over HTTP: /metrics (Prometheus), /health, /ready.",
         example="127.0.0.1:9464",
     )

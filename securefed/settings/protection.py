@@ -21,7 +21,6 @@ from securefed.declare import (
     again,
     anything,
     check_choice,
-    check_flag,
     choice,
     declared,
     flag,
@@ -30,6 +29,7 @@ from securefed.declare import (
     number,
     optional,
     setting,
+    word_or,
 )
 from securefed.models import ACTIVATIONS
 from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
@@ -39,10 +39,6 @@ from securefed.transport.identity import check_party_name
 
 OLD_WORDS = ("scheme", "reveal")
 """What version 0.1 had in place of a protection. They keep working for one version."""
-
-
-def _release(name: str, value: Any) -> bool | str:
-    return "trusted" if value == "trusted" else check_flag(name, value)
 
 
 def _batch_size(name: str, value: Any) -> int | None:
@@ -98,7 +94,7 @@ class Blind(Protection):
 
     release: bool | str = setting(
         False,
-        _release,
+        word_or("trusted", flag),
         "At the end, show each party its own parameters, blurred beyond four digits. A party without labels "
         'gets at most 1,000 bits; "trusted" lifts this limit where all parties trust each other.',
         objectives=("linear",),

@@ -19,6 +19,7 @@ from securefed.declare import (
     check_names,
     choice,
     declared,
+    in_file,
     integer,
     number,
     setting,
@@ -264,8 +265,8 @@ def run_settings(objective: str) -> dict[str, Setting]:
     return {
         name: replace(each, default=steps.get(name, each.default))
         for group in groups
-        for name, each in declared(group).items()
-        if each.in_file and name not in ("protection", "monitoring")
+        for name, each in in_file(group, objective).items()
+        if name not in ("protection", "monitoring")
     }
 
 
@@ -273,8 +274,8 @@ def _protection(table: Any, objective: str) -> Protection:
     if not isinstance(table, dict):
         raise SettingError(f"[run]: protection: {table!r} given, a table with a kind is allowed")
     kind = PROTECTIONS[check_choice("kind", table.get("kind", next(iter(PROTECTIONS))), PROTECTIONS)]
-    known = {name for name, each in declared(kind).items() if each.in_file and each.belongs_to(objective)}
-    check_keys(f"[run.protection] of kind {kind.kind!r}", table, ("kind", *sorted(known)))
+    known = sorted(in_file(kind, objective))
+    check_keys(f"[run.protection] of kind {kind.kind!r}", table, ("kind", *known))
     return kind(**{key: value for key, value in table.items() if key != "kind"})
 
 
