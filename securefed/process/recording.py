@@ -83,7 +83,7 @@ def resume_transcript(
         write_atomically(before, _whole_lines(path))
     old = Transcript.read(before)
     transcript = ToldTranscript(party, run, events)
-    if (old.party, old.run) != (party, run) or (old.entries and _broken(old)):
+    if (old.party, old.run) != (party, run) or old.fault(ended=False):
         raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}; {REMEDY}")
     # Keys and agreements of attempts that came to nothing go too: half of them may never have arrived.
     if entries is None or entries > len(old):
@@ -99,15 +99,6 @@ def resume_transcript(
     transcript.stream_to(path)
     before.unlink()
     return transcript
-
-
-def _broken(transcript: Transcript) -> bool:
-    before = transcript.start
-    for entry in transcript.entries:
-        if entry.linked(before).chain != entry.chain:
-            return True
-        before = entry.chain
-    return False
 
 
 def _whole_lines(path: Path) -> bytes:

@@ -182,16 +182,18 @@ class Driver:
             if attempt.begin_if_agreed():
                 return
             known = attempt.sessions
+
+            def moved(known: dict[str, bytes] = known) -> bool:
+                agreed = all(map(attempt.agrees, attempt.others))
+                return attempt.over or agreed or attempt.sessions != known
+
             for name, line in self._lines.items():
                 if not attempt.agrees(name):
                     line.greet(attempt)
             with attempt.changed:
-                news = attempt.changed.wait(pause)
-            same = attempt.sessions == known
-            pause = min(1.5 * pause, GREET_RARELY) if same else GREET_OFTEN
-            if news and same:
                 # An answer that changes nothing is no reason to ask again at once.
-                self._rest(pause)
+                attempt.changed.wait_for(moved, pause)
+            pause = min(1.5 * pause, GREET_RARELY) if attempt.sessions == known else GREET_OFTEN
             self._check_join(begun)
 
     def _measure(self) -> None:
@@ -210,17 +212,6 @@ class Driver:
             with attempt.changed:
                 attempt.check()
                 attempt.changed.wait(GREET_OFTEN)
-
-    def _rest(self, seconds: float) -> None:
-        attempt = self._attempt
-        known = attempt.sessions
-
-        def moved() -> bool:
-            agreed = all(map(attempt.agrees, attempt.others))
-            return attempt.over or agreed or attempt.sessions != known
-
-        with attempt.changed:
-            attempt.changed.wait_for(moved, seconds)
 
     def _check_join(self, begun: float) -> None:
         waited, others = self._host.now() - begun, self._attempt.others
