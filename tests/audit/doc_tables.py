@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from securefed.audit.report import CLAIMS
-from securefed.data.psi import PSI_KINDS
 from securefed.errors import DataError
+from securefed.process.own_data import ALIGNMENT_KINDS
 from securefed.protocols.messages import KINDS
 
 
@@ -41,7 +41,7 @@ def kinds_table() -> str:
 def alignment_table() -> str:
     """The messages that align rows before a run, and what each reveals."""
     lines = ["| message | what its receiver learns |", "|---|---|"]
-    return "\n".join([*lines, *(f"| `{name}` | {reveals} |" for name, reveals in PSI_KINDS.items())])
+    return "\n".join([*lines, *(f"| `{name}` | {reveals} |" for name, reveals in ALIGNMENT_KINDS.items())])
 
 
 def claims_table() -> str:
