@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
 from securefed.crypto.shares import LIMBS, size_in_bytes, zeros
-from securefed.errors import DataError
+from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement, Member, get_objective
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
@@ -48,6 +48,8 @@ from securefed.protocols.schedules import (
 
 RATES = (Automatic, Constant, InverseSqrt, InverseSqrtParties)
 QUESTION_BYTES = 32
+MOST_ROWS, MOST_FOLDS, MOST_ROUNDS = 1 << 31, 1 << 8, 1 << 16
+"""More than any blind run has. A list of more messages would not end."""
 
 
 class When(NamedTuple):
@@ -362,6 +364,9 @@ def read_schedule(settings: Mapping[str, Any], lengths: Lengths | None) -> Sched
         release=settings["release"],
         details=tuple(settings.items()),
     )
+    sizes = (agreement.batches.rows, agreement.batches.folds, agreement.stopping.rounds)
+    if any(size > most for size, most in zip(sizes, (MOST_ROWS, MOST_FOLDS, MOST_ROUNDS), strict=True)):
+        raise SettingError(f"{sizes} rows, folds and rounds: no blind run has so many")
     return SCHEDULES[agreement.objective](agreement, lengths)
 
 

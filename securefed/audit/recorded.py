@@ -79,8 +79,6 @@ class Recorded:
         for party in self.transcripts:
             if not self.agreements(party):
                 raise DataError(f"audit: the transcript of {party} does not say what was agreed")
-            for agreed in self.agreements(party):
-                _check_numbers(party, agreed)
         runs = {transcript.run for transcript in self.transcripts.values()}
         if len(runs) > 1:
             raise DataError(f"audit: transcripts of {len(runs)} runs given ({', '.join(sorted(runs))})")
@@ -92,6 +90,9 @@ class Recorded:
         self.settings: dict[str, Any] = settings
         self.parameters = {str(name): int(count) for name, count, *_ in settings["parties"]}
         """The parameters of each data party, the label party last."""
+        numbers = [number for number in _leaves(self.agreed) if isinstance(number, int | float)]
+        if max(self.parameters.values()) > MOST_COLUMNS or not all(abs(n) <= MOST_NUMBER for n in numbers):
+            raise DataError("audit: the transcripts agree on a number that no run has")
         self.names, self.key_holder = tuple(self.parameters), settings.get("key_holder")
         self.label_party = self.names[-1]
         self.everybody = self.names if self.key_holder is None else (*self.names, str(self.key_holder))
@@ -197,20 +198,8 @@ class Recorded:
         ]
 
 
-def _check_numbers(party: str, agreed: Mapping[str, Any]) -> None:
-    """Raise DataError for an agreement with numbers that no run has. Later checks count by them."""
-    settings = agreed.get("settings")
-    members = settings.get("parties", ()) if isinstance(settings, dict) else ()
-    sizes = [size for member in members if isinstance(member, list) for size in member]
-    for value, most in [
-        *((size, MOST_COLUMNS) for size in sizes),
-        *((n, MOST_NUMBER) for n in _leaves(agreed)),
-    ]:
-        if isinstance(value, int | float) and not abs(value) <= most:
-            raise DataError(f"audit: the transcript of {party} agrees on a number that no run has")
-
-
 def _leaves(value: Any) -> Iterator[Any]:
+    """Yield the numbers and words inside a JSON value."""
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _leaves(inner)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -114,17 +114,10 @@ class FittedColumns:
     ) -> tuple[Self, Array]:
         """Fit on these rows, and return the rows as numbers too."""
         check_choice("transform", transform, TRANSFORMS)
-        problems, source, store = Problems(owner), list[Column](), ColumnStore()
-        for name in table:
-            with problems.gathered():
-                values = table[name]
-                for column in _columns(name, values, transform, policy, owner):
-                    source.append(column)
-                    store.add(column.numbers(values, owner)[0])
-        problems.check()
-        numbers = store.table()
+        fitted = partial(_columns, transform=transform, policy=policy, owner=owner)
+        numbers, source, _ = _converted(table, table, fitted, owner)
         mean, scale = np.zeros(numbers.shape[1]), np.ones(numbers.shape[1])
-        columns = cls(tuple(source), mean, scale, tuple(policy.missing))
+        columns = cls(source, mean, scale, tuple(policy.missing))
         if standardise:
             limits = _limits(numbers)
             _warn_of_outliers(numbers, limits, columns.names, owner)
@@ -138,17 +131,8 @@ class FittedColumns:
 
     def apply(self, table: Table, owner: str = "table") -> tuple[Array, dict[str, int]]:
         """Other rows by the same measure; and the columns with values that training did not know, counted."""
-        problems, unknown, store = Problems(owner), dict[str, int](), ColumnStore()
-        for name, columns in groupby(self.source, lambda column: column.origin):
-            with problems.gathered():
-                values = table[name]
-                for column in columns:
-                    part, strange = column.numbers(values, owner)
-                    store.add(part)
-                    if strange:
-                        unknown[name] = max(strange, unknown.get(name, 0))
-        problems.check()
-        numbers = store.table()
+        parts = {name: list(each) for name, each in groupby(self.source, lambda column: column.origin)}
+        numbers, _, unknown = _converted(table, parts, lambda name, values: parts[name], owner)
         if (self.scale != 1).any() or self.mean.any():
             self._scale(numbers)
         return numbers, unknown
@@ -185,6 +169,24 @@ class FittedColumns:
         if mean.shape != (len(columns.names),) or scale.shape != mean.shape or not (scale > 0).all():
             raise DataError(f"preparation: {mean.shape} means and {scale.shape} scales for {columns.names}")
         return columns
+
+
+def _converted(
+    table: Table, names: Iterable[str], columns: Callable[[str, NDArray[Any]], Iterable[Column]], owner: str
+) -> tuple[Array, tuple[Column, ...], dict[str, int]]:
+    """Read one column after the other, and return all as numbers, what they became, and unknown values."""
+    problems, source, unknown, store = Problems(owner), list[Column](), dict[str, int](), ColumnStore()
+    for name in names:
+        with problems.gathered():
+            values = table[name]
+            for column in columns(name, values):
+                part, strange = column.numbers(values, owner)
+                source.append(column)
+                store.add(part)
+                if strange:
+                    unknown[name] = max(strange, unknown.get(name, 0))
+    problems.check()
+    return store.table(), tuple(source), unknown
 
 
 def _limits(numbers: Array) -> Array:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,18 +60,41 @@ def test_a_file_that_is_no_transcript_is_a_failed_audit(
     assert out.startswith("NO AUDIT POSSIBLE: ") and err == ""
 
 
-@pytest.mark.parametrize("number", [2**63, 10**30, 10**400])
-def test_numbers_that_no_run_has_are_refused_before_anything_is_laid_out(
-    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As columns of a party they made the audit count blocks until memory ended."""
+def altered(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Write the transcripts of a run whose parties agreed on other settings."""
     for party, transcript in record("blind, three", "ckks").items():
         other = Transcript(party, transcript.run)
         for entry in transcript.entries:
             detail = json.loads(json.dumps(entry.detail))
             if entry.event == "agreed":
-                detail["settings"]["parties"][0][1] = number
+                change(detail["settings"])
             other._append(replace(entry, detail=detail))
-        other.save(tmp_path / f"transcript-{party}.jsonl")
+        other.save(folder / f"transcript-{party}.jsonl")
+
+
+@pytest.mark.parametrize("number", [2**63, 10**30, 10**400])
+def test_numbers_that_no_run_has_are_refused_before_anything_is_laid_out(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As columns of a party they made the audit count blocks until memory ended."""
+
+    def change(settings: dict[str, Any]) -> None:
+        settings["parties"][0][1] = number
+
+    altered(tmp_path, change)
     assert main(["audit", str(tmp_path)]) == 1
-    assert "agrees on a number that no run has" in capsys.readouterr().out
+    assert "agree on a number that no run has" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("setting", "word"), [("batches", "rows"), ("stopping", "rounds")])
+def test_a_list_of_messages_without_end_is_not_written(
+    setting: str, word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """These numbers are in words. They made the audit list messages until memory ended."""
+
+    def change(settings: dict[str, Any]) -> None:
+        settings[setting] = re.sub(rf"\b{word}=\d+", f"{word}={10**12}", settings[setting])
+
+    altered(tmp_path, change)
+    assert main(["audit", str(tmp_path)]) == 1
+    assert "no blind run has so many" in " ".join(capsys.readouterr().out.split())
