@@ -134,7 +134,7 @@ class CkksEncrypted(Encrypted):
         if self._words is not None:
             return self._words
         ciphertexts = self._objects or ()
-        return np.stack([ring.read(item, item.dyn_array()).reshape(2, 2, RING) for item in ciphertexts])
+        return np.stack([ring.read_ciphertext(item) for item in ciphertexts])
 
     def repeated(self) -> int:
         return _repeated(self.residues()[:, 1])

@@ -145,23 +145,23 @@ class CkksPublicKey(PublicKey):
 
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         form = fresh_form(values.shape, fixed)
-        ciphertexts: list[Any] = []
         slots = RowLayout(values.shape).slots(values)
-        for block in progress(slots, "encrypting", len(slots)):
-            polynomial = ring.from_floats(coefficients(block), form.scale)
-            message = ring.to_ntt(polynomial[None])[0]
-            ciphertexts.append(ring.encrypt(self._key, ring.plaintext(message)))
-        return CkksEncrypted(self, form, ciphertexts=ciphertexts)
+        words = np.empty((len(slots), 2, 2, RING), dtype=np.uint64)
+        for block, c in zip(progress(slots, "encrypting", len(slots)), words, strict=True):
+            c[:] = ring.read_ciphertext(self.zero())
+            message = ring.to_ntt(ring.from_floats(coefficients(block), form.scale)[None])[0]
+            c[0] = ring.add(c[0], message)
+        return CkksEncrypted(self, form, words=words)
 
     def zero(self) -> Any:
         """Return a fresh encryption of zero."""
-        return ring.encrypt(self._key)
+        return ring.encrypt_zero(self._key)
 
     def blinded(self, ciphertext: Any) -> Words:
         """Return the (2, 2, N) coefficients of a ciphertext plus an encryption of zero."""
         total = ring.apply("add", ciphertext, self.zero())
         ring.engine().evaluator.transform_from_ntt_inplace(total)
-        return ring.read(total, total.dyn_array()).reshape(2, 2, RING)
+        return ring.read_ciphertext(total)
 
 
 class CkksSecretKey(SecretKey):

@@ -240,18 +240,20 @@ def encode(slots: list[float] | list[complex]) -> Any:
     return None if encoded.is_zero() else encoded
 
 
-def encrypt(key: Any, message: Any = None) -> Any:
-    """Encrypt a plaintext, or zero, under a public key.
+def encrypt_zero(key: Any) -> Any:
+    """Encrypt zero under a public key.
 
     SEAL's Encryptor has a place for a secret key. So it is made for each call, and nothing keeps it.
     """
-    encrypted, encryptor = seal.Ciphertext(), seal.Encryptor(engine().context, key)
-    if message is None:
-        encryptor.encrypt_zero(encrypted)
-        encrypted.scale = 1.0
-    else:
-        encryptor.encrypt(message, encrypted)
+    encrypted = seal.Ciphertext()
+    seal.Encryptor(engine().context, key).encrypt_zero(encrypted)
+    encrypted.scale = 1.0
     return encrypted
+
+
+def read_ciphertext(ciphertext: Any) -> Words:
+    """Return the (2, 2, N) residues of a ciphertext."""
+    return read(ciphertext, ciphertext.dyn_array()).reshape(2, 2, DEGREE)
 
 
 class _Scratch(threading.local):

@@ -17,13 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, islice
-from math import frexp, inf, isfinite, ldexp, prod
+from math import frexp, isfinite, ldexp, prod
 from typing import TYPE_CHECKING
 
 import gmpy2
 import numpy as np
 from gmpy2 import mpz
-from numpy.typing import NDArray
 
 from securefed.crypto.fixed import (
     BLOCK_ENTRIES,
@@ -84,9 +83,9 @@ class Extent:
         addend = max(self.magnitude, _largest(self.bound, self.fraction_bits))
         return Extent(self.fraction_bits, self.magnitude + addend, 2 * self.bound)
 
-    def times(self, scale: MultiplierScale, terms: int = 1) -> Extent:
+    def times(self, scale: FixedPoint, terms: int = 1) -> Extent:
         """Return the extent of a sum of `terms` products with multipliers of that scale."""
-        magnitude = self.magnitude * scale.limit * terms
+        magnitude = self.magnitude * _largest(scale.bound, scale.fraction_bits) * terms
         return Extent(self.fraction_bits + scale.fraction_bits, magnitude, self.bound * scale.bound * terms)
 
     def numbers(self) -> Numbers:
@@ -113,36 +112,18 @@ class Extent:
         return cls(fraction_bits, (1 << bits) - 1, bound)
 
 
-@dataclass(frozen=True)
-class MultiplierScale:
-    """The scale of plain multipliers, value ~ integer * 2**-fraction_bits, and their declared limits."""
-
-    fraction_bits: int
-    limit: int
-    bound: float
-
-    @property
-    def bits(self) -> int:
-        """Integers are at most 2**bits in magnitude."""
-        return max(1, (self.limit - 1).bit_length())
-
-    def integers(self, values: Floats) -> NDArray[np.int64]:
-        return np.rint(np.ldexp(values, self.fraction_bits)).astype(np.int64)
-
-
-def multiplier_scale(multipliers: Multipliers, fixed: FixedPoint | None) -> MultiplierScale:
+def multiplier_scale(multipliers: Multipliers, fixed: FixedPoint | None) -> FixedPoint:
     """Return the public scale `fixed`, or a private one of 24 significant bits.
 
     A private limit is 2**24 for all multipliers, so the number of ciphertexts of a masked result says nothing
     about them. The bound is the power of two of the scale.
     """
     if fixed is not None:
-        limit = _largest(fixed.bound, fixed.fraction_bits)
-        return MultiplierScale(fixed.fraction_bits, limit, fixed.bound)
+        return fixed
     exponent = exponent_for(float(multipliers.largest.max()), PRIVATE_BITS)
-    above = PRIVATE_BITS - exponent
-    bound = ldexp(1.0, above) if above < 1024 else inf  # an extent without a finite bound is not admitted
-    return MultiplierScale(exponent, 1 << PRIVATE_BITS, bound)
+    if PRIVATE_BITS - exponent >= 1024:
+        raise CapacityError("multipliers up to the end of float64 given: no extent has a finite bound")
+    return FixedPoint(ldexp(1.0, PRIVATE_BITS - exponent), exponent)
 
 
 def to_integers(values: Floats, fraction_bits: int) -> list[int]:
@@ -245,8 +226,10 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
         shape = (outputs, columns) if len(self.shape) == 2 else (outputs,)
         return PaillierEncrypted(self.public, shape, by_row, extent)
 
-    def _pieces(self, multipliers: Multipliers, scale: MultiplierScale, slices: int) -> Iterator[PowerColumn]:
+    def _pieces(self, multipliers: Multipliers, scale: FixedPoint, slices: int) -> Iterator[PowerColumn]:
         columns = multipliers.shape[0]
+        bits = max(1, (_largest(scale.bound, scale.fraction_bits) - 1).bit_length())
         for j in range(columns):
-            (integers,) = scale.integers(multipliers.block(slice(j, j + 1), EVERY))
-            yield from cut_column(self.public.n, self._ciphertexts[j::columns], integers, scale.bits, slices)
+            (block,) = multipliers.block(slice(j, j + 1), EVERY)
+            integers = np.rint(np.ldexp(block, scale.fraction_bits)).astype(np.int64)
+            yield from cut_column(self.public.n, self._ciphertexts[j::columns], integers, bits, slices)
