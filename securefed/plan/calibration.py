@@ -74,7 +74,7 @@ class PaillierCosts:
         self.keys["public"] = timed(lambda: keys[0].public(nonce), 1)
         self.keys["load public"] = timed(lambda: scheme.load_public(blob, nonce), 1)
         secret = keys[0]._secret
-        residues = secret._residues
+        residues = secret._owner
         self.tables = timed(lambda: residues.draw_from(urandom, 1, residues.tables), 1)
         """Cost of the owner's tables, once a key."""
         self.power = timed(lambda: residues.draw_from(urandom, 2, residues.powers)) / 2

@@ -32,8 +32,8 @@ from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossPublic, CrossScheme, Product
 from securefed.crypto.blind.paillier import PaillierCrossKey, Slots, paillier_scheme
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.paillier.keys import Opener, PaillierSecretKey
-from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
+from securefed.crypto.paillier.keys import PaillierSecretKey
+from securefed.crypto.paillier.primes import FactoredPrime, Owner, PrimePair
 from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.errors import SecurefedError
 from securefed.protocols.blind import scoring
@@ -196,14 +196,14 @@ def test_the_same_question_again_and_again(monkeypatch: Patch, naive: bool) -> N
     other = Slots.of(theirs.plan.rows_product(2), 1024)
     large = mpz(1) << (slots.width - ROW_BITS - 2)
     theirs.sealed, nothing = [ciphertext(1 + n * large)], [ciphertext(mpz(1))]
-    decrypt, opened = Opener.decrypt, list[int]()
+    decrypt, opened = Owner.decrypt, list[int]()
 
-    def decrypting(self: Opener, ciphertexts: list[mpz]) -> list[mpz]:
+    def decrypting(self: Owner, ciphertexts: list[mpz]) -> list[mpz]:
         numbers = decrypt(self, ciphertexts)
         opened.append(int(numbers[0]))
         return numbers
 
-    monkeypatch.setattr(Opener, "decrypt", decrypting)
+    monkeypatch.setattr(Owner, "decrypt", decrypting)
     rows = np.array([[0.75], [0.25]])
     told, below = [], []
     for _ in range(12 if naive else 2):

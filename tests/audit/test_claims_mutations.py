@@ -31,7 +31,7 @@ from securefed.crypto.ckks import arrays as ckks_encrypted
 from securefed.crypto.ckks.arrays import CkksEncrypted
 from securefed.crypto.paillier import arrays as paillier_encrypted
 from securefed.crypto.paillier.keys import PaillierPublicKey
-from securefed.crypto.paillier.primes import OwnerResidues
+from securefed.crypto.paillier.primes import Owner
 from securefed.crypto.scheme import Encrypted, Mask
 from securefed.crypto.wire import Kind
 from securefed.protocols import channel as keyring_module
@@ -167,13 +167,13 @@ def test_masked_blocks_that_are_not_re_randomised(monkeypatch: Patch) -> None:
 @pytest.mark.parametrize("protocol", ["transfer", "network, two parties"])
 def test_one_randomness_for_all(monkeypatch: Patch, protocol: str) -> None:
     """Each looks random, and two of them divided give the difference of their values to anybody."""
-    draw = OwnerResidues.draw
+    draw = Owner.draw
     kept: dict[int, mpz] = {}
 
-    def one(self: OwnerResidues, count: int) -> list[mpz]:
+    def one(self: Owner, count: int) -> list[mpz]:
         return [kept.setdefault(id(self), draw(self, 1)[0])] * count
 
-    monkeypatch.setattr(OwnerResidues, "draw", one)
+    monkeypatch.setattr(Owner, "draw", one)
     assert failed(made(protocol)) == ["fresh"]
 
 

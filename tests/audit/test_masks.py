@@ -110,7 +110,7 @@ def test_what_the_key_holder_sees_is_independent_of_the_gradient(scheme: str) ->
     for message in scene.views["p1"].of("opening-request"):
         masked = holder.public.load_masked(message.payload)
         if scheme == "paillier":
-            (integer,) = holder._secret._opener.decrypt(masked._ciphertexts)  # type: ignore[attr-defined]
+            (integer,) = holder._secret._owner.decrypt(masked._ciphertexts)  # type: ignore[attr-defined]
             n = int(paillier_public(holder).n)
             seen.append([int(integer) / n, (int(integer) % 2**64) / 2**64])
         else:

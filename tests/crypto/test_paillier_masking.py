@@ -88,7 +88,7 @@ def test_what_the_key_holder_opens_is_uniform() -> None:
         for number in range(n):
             masked, _ = encrypted._mask_with(layout, [mpz(number)], [mpz(1)])
             replies.append(masked.integers()[0])
-        plain = secret._opener.decrypt([mpz(reply) for reply in replies])
+        plain = secret._owner.decrypt([mpz(reply) for reply in replies])
         seen.append(Counter(int(m) for m in plain))
     assert seen[0] == seen[1] == Counter(range(n))
 

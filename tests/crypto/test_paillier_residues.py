@@ -15,7 +15,7 @@ from securefed.crypto.paillier.keys import PaillierSecretKey, generate_secret_ke
 from securefed.crypto.paillier.primes import (
     WORTH_TABLES,
     FactoredPrime,
-    OwnerResidues,
+    Owner,
     PrimePair,
     invert_all,
 )
@@ -40,7 +40,7 @@ def stream(seed: str) -> Callable[[int], bytes]:
 @pytest.mark.parametrize("sampler", TINY)
 def test_every_nth_residue_has_exactly_one_pair_of_choices(sampler: str) -> None:
     """With uniform choices that makes the owner's draws uniform over the n-th residues, as r**n is."""
-    primes, owner = TINY[sampler], OwnerResidues(TINY[sampler])
+    primes, owner = TINY[sampler], Owner(TINY[sampler])
     p, q = int(primes.p.p), int(primes.q.p)
     n = p * q
     standard = {pow(r, n, n * n) for r in range(1, n) if gcd(r, n) == 1}
@@ -53,7 +53,7 @@ def test_every_nth_residue_has_exactly_one_pair_of_choices(sampler: str) -> None
 
 @pytest.mark.parametrize("sampler", TINY)
 def test_choices_are_uniform_over_their_whole_range(sampler: str) -> None:
-    at_p = OwnerResidues(TINY[sampler]).tables[0]
+    at_p = Owner(TINY[sampler]).tables[0]
     source = stream(sampler)
     counts = Counter(int(at_p.choose(source)) for _ in range(228 * 100))
     first = 0 if sampler == "fixed base" else 1
@@ -66,7 +66,7 @@ def test_choices_are_uniform_over_their_whole_range(sampler: str) -> None:
 def test_draws_are_uniform_end_to_end(sampler: str) -> None:
     """A chi-square test of draws mod p**2 against the p - 1 residues that r**n takes there."""
     primes = TINY[sampler]
-    p, owner = int(primes.p.p), OwnerResidues(primes)
+    p, owner = int(primes.p.p), Owner(primes)
     draws = owner.draw_from(stream(f"draws {sampler}"), (p - 1) * 50, owner.tables)
     counts = Counter(int(residue) % (p * p) for residue in draws)
     assert set(counts) <= {pow(y, p, p * p) for y in range(1, p)}
@@ -75,7 +75,7 @@ def test_draws_are_uniform_end_to_end(sampler: str) -> None:
 
 
 def test_owner_draws_have_a_known_answer() -> None:
-    owner = OwnerResidues(FACTORED)
+    owner = Owner(FACTORED)
     assert [hex(residue) for residue in owner.draw_from(stream("residues"), 2, owner.tables)] == [
         "0x128c49d3883fe7226160f9857a637fdbe1ee8fc04db4aadef023a6f65f58ea8a49b2905d4c71bb4b7ba455b7"
         "3e1999c0c12d30e5cfe8ac8e75cd471a3519b56c",
@@ -86,7 +86,7 @@ def test_owner_draws_have_a_known_answer() -> None:
 
 def test_fixed_base_powers_are_powers() -> None:
     """Against Python's own pow."""
-    owner = OwnerResidues(FACTORED)
+    owner = Owner(FACTORED)
     source = stream("choices")
     at_p, at_q = owner.tables
     choices = [(at_p.choose(source), at_q.choose(source)) for _ in range(20)]
@@ -99,7 +99,7 @@ def test_fixed_base_powers_are_powers() -> None:
 
 
 def test_the_ends_of_the_exponent_range() -> None:
-    owner = OwnerResidues(FACTORED)
+    owner = Owner(FACTORED)
     zero, last = owner._residues([(mpz(0), mpz(0)), (mpz(P - 2), mpz(Q - 2))], owner.tables)
     roots = [pow(int(f.primitive_root()), int(f.p), int(f.p) ** 2) for f in (FACTORED.p, FACTORED.q)]
     assert zero == 1
@@ -109,7 +109,7 @@ def test_the_ends_of_the_exponent_range() -> None:
 @pytest.mark.parametrize("primes", [FACTORED, BARE], ids=["fixed base", "power"])
 def test_draws_are_nth_residues_and_differ(primes: PrimePair) -> None:
     n, order = P * Q, (P - 1) * (Q - 1)
-    draws = [residue for count in (40, WORTH_TABLES) for residue in OwnerResidues(primes).draw(count)]
+    draws = [residue for count in (40, WORTH_TABLES) for residue in Owner(primes).draw(count)]
     assert all(pow(int(residue), order, n * n) == 1 for residue in draws)
     assert len(set(draws)) == 40 + WORTH_TABLES
 
@@ -124,7 +124,7 @@ def test_public_draws_are_nth_powers_of_units() -> None:
 
 def test_tables_wait_until_they_are_worth_it() -> None:
     secret = generate_secret_key(256, allow_small=True)
-    before, at_p = secret.to_bytes(), secret._residues.tables[0]
+    before, at_p = secret.to_bytes(), secret._owner.tables[0]
     secret.draw(WORTH_TABLES - 1)
     assert at_p._factors == []
     secret.draw(1)
@@ -133,7 +133,7 @@ def test_tables_wait_until_they_are_worth_it() -> None:
 
 
 def test_no_draws() -> None:
-    assert OwnerResidues(FACTORED).draw(0) == []
+    assert Owner(FACTORED).draw(0) == []
     assert PaillierSecretKey(FACTORED, allow_small=True).public.draw(0) == []
 
 

@@ -243,7 +243,7 @@ class PaillierCrossKey(CrossKey):
     def read(self, product: Product, reply: bytes) -> Share:
         secret, slots = self._secret, Slots.of(product, self._side.bits)
         ciphertexts = self._side.read_ciphertexts(reply, slots.replies)
-        return _share(slots.cut(secret._opener.decrypt(ciphertexts)), product)
+        return _share(slots.cut(secret._owner.decrypt(ciphertexts)), product)
 
     def to_bytes(self) -> bytes:
         """Return the primes in the form of a Paillier key file."""

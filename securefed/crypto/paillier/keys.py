@@ -29,7 +29,7 @@ from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.paillier import primes as prime_numbers
 from securefed.crypto.paillier.arrays import Extent, PaillierEncrypted
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure, split_integers
-from securefed.crypto.paillier.primes import FactoredPrime, OwnerResidues, PrimePair
+from securefed.crypto.paillier.primes import FactoredPrime, Owner, PrimePair
 from securefed.crypto.randomness import ByteSource, unit_from
 from securefed.crypto.scheme import Mapper, PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
@@ -275,8 +275,7 @@ class PaillierSecretKey(SecretKey):
         self._primes = primes
         check_size(primes.n.bit_length(), allow_small)  # before any work on it
         self.public = PaillierPublicKey(primes.n, prove(primes.p.p, primes.q.p), allow_small=allow_small)
-        self._residues = OwnerResidues(primes)
-        self._opener = Opener(primes.p.p, primes.q.p)
+        self._owner = Owner(primes)
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
         return self.public.encrypt_array(self.draw, values, fixed)
@@ -289,7 +288,7 @@ class PaillierSecretKey(SecretKey):
         mapper = mapper or self.public.mapper.local
         workers = min(mapper.workers, count // (WORTH_SHARING if keep else WORTH_TABLES_ELSEWHERE))
         if workers < 2:
-            return self._residues.draw(count)
+            return self._owner.draw(count)
         size = -(-count // workers)
         pieces = [(self._primes, min(size, count - done)) for done in range(0, count, size)]
         work = owner_draw if keep else owner_draw_once
@@ -297,7 +296,7 @@ class PaillierSecretKey(SecretKey):
 
     def draw_again(self, source: ByteSource, count: int) -> list[mpz]:
         """Draw residues that follow from a secret source."""
-        return self._residues.draw_from(source, count, self._residues.powers)
+        return self._owner.draw_from(source, count, self._owner.powers)
 
     def proven(self, context: bytes) -> bytes:
         """Return the public key with a proof for this context."""
@@ -310,11 +309,9 @@ class PaillierSecretKey(SecretKey):
         ciphertexts = self.public.checked(masked._ciphertexts)
         mapper = self.public.mapper.local
         if mapper.workers == 1:
-            plaintexts = self._opener.decrypt(ciphertexts)
+            plaintexts = self._owner.decrypt(ciphertexts)
         else:
-            pieces = [
-                (self._primes.p.p, self._primes.q.p, piece) for piece in cut(ciphertexts, mapper.workers)
-            ]
+            pieces = [(self._primes, piece) for piece in cut(ciphertexts, mapper.workers)]
             plaintexts = [m for piece in mapper.map(owner_decrypt, pieces) for m in piece]
         return PaillierOpened(self.public, masked.shape, plaintexts)
 
@@ -347,33 +344,10 @@ class PaillierSecretKey(SecretKey):
         return key
 
 
-class Opener:
-    """Decryption by the Chinese remainder theorem: m mod p from c**(p - 1) mod p**2, and the same mod q."""
-
-    def __init__(self, p: mpz, q: mpz) -> None:
-        self._p, self._q = p, q
-        self._p_square, self._q_square = p * p, q * q
-        # c**(p-1) = 1 + m n (p-1) = 1 - m q p mod p**2, hence m = -(that - 1)/p / q mod p.
-        self._p_factor = gmpy2.invert(-q, p)
-        self._q_factor = gmpy2.invert(-p, q)
-        self._lift = gmpy2.invert(q, p)
-
-    def decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
-        p, q = self._p, self._q
-        mod_p = gmpy2.powmod_base_list([c % self._p_square for c in ciphertexts], p - 1, self._p_square)
-        mod_q = gmpy2.powmod_base_list([c % self._q_square for c in ciphertexts], q - 1, self._q_square)
-        plaintexts = []
-        for a, b in zip(mod_p, mod_q, strict=True):
-            m_p = (a - 1) // p * self._p_factor % p
-            m_q = (b - 1) // q * self._q_factor % q
-            plaintexts.append(m_q + q * ((m_p - m_q) * self._lift % p))
-        return plaintexts
-
-
 # Work for this party's other processes. They get the primes, and are as trusted as this one.
 
 
-_owner = lru_cache(maxsize=4)(OwnerResidues)
+_owner = lru_cache(maxsize=4)(Owner)
 
 
 def owner_draw(item: tuple[PrimePair, int]) -> list[mpz]:
@@ -381,9 +355,8 @@ def owner_draw(item: tuple[PrimePair, int]) -> list[mpz]:
 
 
 def owner_draw_once(item: tuple[PrimePair, int]) -> list[mpz]:
-    return OwnerResidues(item[0]).draw(item[1])
+    return Owner(item[0]).draw(item[1])
 
 
-def owner_decrypt(item: tuple[mpz, mpz, list[mpz]]) -> list[mpz]:
-    p, q, ciphertexts = item
-    return Opener(p, q).decrypt(ciphertexts)
+def owner_decrypt(item: tuple[PrimePair, list[mpz]]) -> list[mpz]:
+    return Owner(item[0]).decrypt(item[1])

@@ -159,20 +159,23 @@ def _prime_from(source: ByteSource, bits: int) -> FactoredPrime:
                 return FactoredPrime(p, int(k))
 
 
-# Residues
+# The owner
 
 
-class OwnerResidues:
-    """The residues of the owner of p and q. Many draws build tables, which are not saved."""
+class Owner:
+    """What the owner of p and q can do: draw residues faster, and decrypt. Many draws build tables."""
 
     def __init__(self, primes: PrimePair) -> None:
-        p, q = primes.p, primes.q
-        self.powers: Maps = (_Power(p.p), _Power(q.p))
-        self.tables: Maps = (_FixedBase(p), _FixedBase(q)) if p.cofactor and q.cofactor else self.powers
+        p, q = primes.p.p, primes.q.p
+        self._p, self._q, self._lift = p, q, gmpy2.invert(q, p)
+        self._p_square, self._q_square = p * p, q * q
+        self._square_lift = gmpy2.invert(self._q_square, self._p_square)
+        # c**(p-1) = 1 + m n (p-1) = 1 - m q p mod p**2, hence m = -(that - 1)/p / q mod p.
+        self._p_factor, self._q_factor = gmpy2.invert(-q, p), gmpy2.invert(-p, q)
+        self.powers: Maps = (_Power(p), _Power(q))
+        factored = primes.p.cofactor and primes.q.cofactor
+        self.tables: Maps = (_FixedBase(primes.p), _FixedBase(primes.q)) if factored else self.powers
         self._drawn = 0
-        self._q_square = q.p**2
-        self._p_square = p.p**2
-        self._lift = gmpy2.invert(self._q_square, self._p_square)
 
     def draw(self, count: int) -> list[mpz]:
         self._drawn += count
@@ -186,9 +189,21 @@ class OwnerResidues:
         mod_p = maps[0].residues([choice for choice, _ in choices])
         mod_q = maps[1].residues([choice for _, choice in choices])
         return [
-            q + self._q_square * ((p - q) * self._lift % self._p_square)
+            q + self._q_square * ((p - q) * self._square_lift % self._p_square)
             for p, q in zip(mod_p, mod_q, strict=True)
         ]
+
+    def decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+        """Return plaintexts mod n: m mod p from c**(p - 1) mod p**2, and the same mod q."""
+        p, q = self._p, self._q
+        mod_p = gmpy2.powmod_base_list([c % self._p_square for c in ciphertexts], p - 1, self._p_square)
+        mod_q = gmpy2.powmod_base_list([c % self._q_square for c in ciphertexts], q - 1, self._q_square)
+        plaintexts = []
+        for a, b in zip(mod_p, mod_q, strict=True):
+            m_p = (a - 1) // p * self._p_factor % p
+            m_q = (b - 1) // q * self._q_factor % q
+            plaintexts.append(m_q + q * ((m_p - m_q) * self._lift % p))
+        return plaintexts
 
 
 class _Power:
