@@ -79,7 +79,6 @@ class PaillierCosts:
         """Cost of the owner's tables, once a key."""
         self.power = timed(lambda: residues.draw_from(urandom, 2, residues.powers)) / 2
         """Cost of an owner's r**n without tables."""
-        secret.draw(WORTH_TABLES)
         holder = KeyHolder(secret)
         public = holder.public
         if not isinstance(public, PaillierPublicKey):

@@ -283,12 +283,12 @@ class PaillierSecretKey(SecretKey):
     def draw(self, count: int, mapper: Mapper | None = None, *, keep: bool = True) -> list[mpz]:
         """Draw uniform n-th residues mod n**2.
 
-        `keep`: other processes keep their tables for the next draw. Else only many draws are worth tables.
+        `keep`: many will follow, so every process builds tables and keeps them. Else only many draws do.
         """
         mapper = mapper or self.public.mapper.local
         workers = min(mapper.workers, count // (WORTH_SHARING if keep else WORTH_TABLES_ELSEWHERE))
         if workers < 2:
-            return self._owner.draw(count)
+            return self._owner.draw(count, keep=keep)
         size = -(-count // workers)
         pieces = [(self._primes, min(size, count - done)) for done in range(0, count, size)]
         work = owner_draw if keep else owner_draw_once

@@ -163,7 +163,7 @@ def _prime_from(source: ByteSource, bits: int) -> FactoredPrime:
 
 
 class Owner:
-    """What the owner of p and q can do: draw residues faster, and decrypt. Many draws build tables."""
+    """What the owner of p and q can do: draw residues faster, and decrypt."""
 
     def __init__(self, primes: PrimePair) -> None:
         p, q = primes.p.p, primes.q.p
@@ -177,9 +177,11 @@ class Owner:
         self.tables: Maps = (_FixedBase(primes.p), _FixedBase(primes.q)) if factored else self.powers
         self._drawn = 0
 
-    def draw(self, count: int) -> list[mpz]:
+    def draw(self, count: int, *, keep: bool = True) -> list[mpz]:
+        """Draw residues. `keep`: many will follow, so tables are built. Else they are after many draws."""
         self._drawn += count
-        return self.draw_from(os.urandom, count, self.tables if self._drawn >= WORTH_TABLES else self.powers)
+        tabled = keep or self._drawn >= WORTH_TABLES
+        return self.draw_from(os.urandom, count, self.tables if tabled else self.powers)
 
     def draw_from(self, source: ByteSource, count: int, maps: Maps) -> list[mpz]:
         return self._residues([(maps[0].choose(source), maps[1].choose(source)) for _ in range(count)], maps)
