@@ -1,10 +1,9 @@
 """`securefed plan` beside measured runs: how far off is it?
 
-For each protocol the machine is calibrated as the command does it, the run is forecast, and then it is run
-in this process, every party on its own clock (securefed.transport.message), over the same network. Both
-are seconds of computation and communication on the critical path, for the same number of rounds, by the
-processor's clock where a party has one worker. Bytes have to agree to the last one; times within a factor of
-1.5.
+For each protocol the run is forecast as the command does it. Then it is run in this process, every party on
+its own clock (securefed.transport.message), over the same network. Both are seconds of computation and
+communication on the critical path, for the same number of rounds, by the processor's clock where a party has
+one worker. Bytes have to agree to the last one; times within a factor of 1.5.
 """
 
 from __future__ import annotations
@@ -27,16 +26,15 @@ from securefed import Blind, FedBCD, GeneralisedLinear, OwnGradient, Party, Simu
 from securefed.api import simulated
 from securefed.assembly import LinearAssembly, TransferAssembly
 from securefed.assembly.base import HELPER, KEY_HOLDER
-from securefed.crypto import generate
+from securefed.crypto import SCHEMES, generate
 from securefed.engine import get_engine
-from securefed.plan.calibration import calibrate
 from securefed.plan.planner import RoundsModel, estimate
 from securefed.plan.rehearsal import Scenario
 from securefed.protocols.agreement import TrustWarning
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import held_out
 from securefed.settings import LinearSettings, TransferSettings
-from securefed.transport import get_network, run_local
+from securefed.transport import run_local
 
 BAR = 1.5
 TWO = {"shop": 20, "bank": 10}
@@ -119,13 +117,8 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
         assembly.settings, columns, rows, key_bits, HELPER if blind else KEY_HOLDER, holdout_rows=held
     )
     with get_engine(engine, assembly.settings.scheme) as mapper:
-        costs = calibrate(scenario.cost_kind, key_bits, mapper)
-        planned = estimate(
-            scenario,
-            costs,
-            get_network(network),
-            RoundsModel.through(case.rounds, case.local_steps),
-        )
+        rounds = RoundsModel.through(case.rounds, case.local_steps)
+        planned = estimate(scenario, network, rounds, mapper.workers)
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(rows, sum(case.columns.values()))).clip(-4, 4)
     labels = features @ rng.normal(size=features.shape[1]) > 0
@@ -143,7 +136,7 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
     keys: dict[str, Any] = {}
     if not blind:
         holders = list(case.columns) if len(case.columns) == 2 else [KEY_HOLDER]
-        kind_of_keys = scenario.cost_kind
+        kind_of_keys = SCHEMES[assembly.settings.scheme].opens
         keys = {"keys": {name: generate(kind_of_keys, key_bits=key_bits) for name in holders}}
     kind: Any = TransferLearner if case.transfer else GeneralisedLinear
     model = kind(**settings, simulation=Simulation(network=network, engine=engine, progress=False))

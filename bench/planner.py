@@ -8,14 +8,12 @@ are past it. Both go by the processor's clock, so that neighbours on the machine
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bench.simulate import Task, Transfer
 from securefed import OwnGradient
-from securefed.plan.calibration import calibrate
-from securefed.plan.planner import RoundsModel, estimate
+from securefed.plan.planner import RoundsModel, estimates
 from securefed.plan.rehearsal import Scenario
-from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.transport import Network
 
 FLOOR = 0.04
@@ -36,20 +34,15 @@ class Planner:
     def __init__(self, task: Task, scheme: str, key_bits: int, columns: Mapping[str, int]) -> None:
         self._task, self._key_bits, self._columns = task, key_bits, dict(columns)
         self._scheme = scheme
-        self._costs = calibrate(self._scenario(1).cost_kind, key_bits)
 
-    def _scenario(self, steps: int) -> Scenario:
-        algorithm = FedSGD() if steps == 1 else FedBCD(steps)
+    def _scenario(self) -> Scenario:
         settings = self._task.assembly.settings.protected_by(OwnGradient, self._scheme)
-        settings = replace(settings, algorithm=algorithm)
         return Scenario(settings, self._columns, self._task.agreement.batches.rows, self._key_bits)
 
     def guess(self, network: Network, at_one: float, grid: Sequence[int]) -> Guess:
         """From FedSGD's rounds alone."""
         floor = FLOOR if isinstance(self._task, Transfer) else 0.15
         rounds = RoundsModel(at_one, floor=floor)
-        minutes = {}
-        for steps in grid:
-            row = estimate(self._scenario(steps), self._costs, network, rounds)
-            minutes[steps] = (row.computation + row.communication) * row.rounds / 60
+        rows = estimates(self._scenario(), grid, network, rounds)
+        minutes = {row.local_steps: row.seconds * row.rounds / 60 for row in rows}
         return Guess(min(minutes, key=lambda steps: minutes[steps]), minutes)

@@ -51,8 +51,6 @@ HOMES: dict[str, str | tuple[str, ...]] = {
 BY_NAME = {
     "securefed.audit.blind_claims": "sizes of keys",
     "securefed.settings.protection": "the scheme and the word of Plain",
-    "securefed.plan.calibration": "what an operation costs",
-    "securefed.plan.fake_keys": "sizes of keys and arrays",
 }
 LOADS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 WEAK_RANDOM = {"random", "numpy.random"}

@@ -214,7 +214,7 @@ class Assembly(ABC, Generic[S]):
         return 1e-3
 
     def rehearsed(self) -> S:
-        """Return settings for random columns and fake keys that change nothing of what is sent.
+        """Return settings for random columns that change nothing of what is sent.
 
         A rate was chosen for the real columns. What the ledger would refuse, a plan says by itself.
         """

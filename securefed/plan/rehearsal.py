@@ -1,12 +1,11 @@
-"""A rehearsal of a run: the real programs, over keys and encrypted products that encrypt nothing.
+"""A rehearsal of a run: the real programs on random columns of the run's shape.
 
-Every party runs its real rounds on random columns of its size. Links, transcripts and clocks are those of a
-run in one process. So messages, their order and their bytes equal those of a run, and the parties' clocks
-give the time of a round. Unencrypted work is timed on the processor's clock, which ignores other load.
-Encrypted work adds its measured cost.
+Links, transcripts and clocks are those of a run in one process. So messages, their order and their bytes
+equal those of a run, and the parties' clocks give the time of a round.
 
-    own gradients    keys of securefed.plan.fake_keys; of many rounds only the last ones
-    nothing          products of securefed.plan.fake_products; all rounds, which need no ciphertext
+    own gradients    two rounds with real keys
+    nothing          all rounds, which need no ciphertext, over products that encrypt nothing. Their cost is
+                     added to the clock (securefed.plan.products).
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,10 @@ from numpy.typing import NDArray
 
 from securefed.assembly import Assembly, assembly_of
 from securefed.assembly.base import Model, TrainingRows
-from securefed.crypto import cross_lengths, cross_scheme, key_kind, load_public_key
+from securefed.crypto import KeyHolder, Mapper, PublicKey, cross_lengths, find_kind, generate, key_kind
 from securefed.crypto.blind.interface import CrossScheme
-from securefed.plan.fake_keys import Costs, DryKeys, Meter, ciphertexts_in
-from securefed.plan.fake_products import SAMPLE_ROWS, counting_scheme
+from securefed.crypto.wire import HEADER, Frame, Kind
+from securefed.plan.products import SAMPLE_ROWS, Costs, CountedWorkers, Meter, counting_scheme
 from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.statistics import PassColumns
@@ -41,7 +40,7 @@ from securefed.transport import LocalRun, Message, Network, Path, run_local
 
 Array = NDArray[np.float64]
 STEADY = 2
-"""Rehearsed last rounds of own gradients: the last is like all that follow the first."""
+"""Rehearsed rounds of own gradients: the last is like all that follow the first."""
 LARGEST = 4.0
 """Largest value of the random, standardised columns."""
 
@@ -96,10 +95,17 @@ class Scenario:
         return self.settings.blind
 
     @property
-    def cost_kind(self) -> str:
-        """The kind of work to calibrate (securefed.plan.calibration)."""
-        scheme = self.agreement.scheme
-        return key_kind(scheme, self.agreement.reveal) or cross_scheme(scheme).name
+    def batch(self) -> int:
+        """Rows of a round."""
+        return self.agreement.batches.effective_size
+
+    def with_batch(self, size: int) -> Scenario:
+        """Return a smaller scenario of own gradients, with so many rows in a round."""
+        if self.settings.option("batch_size") is None:
+            return replace(self, rows=size)
+        protection = replace(self.settings.protection, batch_size=size)  # type: ignore[call-arg]
+        rows = max(size, self.rows * size // self.batch)
+        return replace(self, rows=rows, settings=replace(self.settings, protection=protection))
 
     def with_steps(self, local_steps: int) -> Scenario:
         """Return the scenario with another Q."""
@@ -115,17 +121,20 @@ class Rehearsal:
     """The record of a rehearsal."""
 
     done: LocalRun
-    first_round: int
-    last_round: int
     blind: bool
+    ciphertexts: Counter[str]
+    """Ciphertexts sent in the last round, by kind."""
     _paths: dict[int, Path]
     """The latest of all clocks at the end of each round."""
-    _counts: Counter[tuple[str, str, int]]
+
+    @property
+    def last_round(self) -> int:
+        return max(self._paths)
 
     @property
     def round(self) -> Path:
         """The cost of a round once all parties are running; the average for a blind run."""
-        before = self.first_round if self.blind and self.last_round > 0 else self.last_round - 1
+        before = 0 if self.blind and self.last_round > 0 else self.last_round - 1
         spent = self._paths[self.last_round].since(self._paths.get(before, Path()))
         rounds = self.last_round - before
         return Path(max(0.0, spent.computation) / rounds, max(0.0, spent.communication) / rounds)
@@ -133,7 +142,7 @@ class Rehearsal:
     @property
     def once(self) -> Path:
         """The cost of the run besides its rounds: keys, preparation, the end."""
-        rounds = self.last_round - self.first_round + 1
+        rounds = self.last_round + 1
         all_, each = self.done.critical, self.round
         return Path(
             max(0.0, all_.computation - rounds * each.computation),
@@ -156,16 +165,6 @@ class Rehearsal:
         phases = ("setup", "release", *(["evaluation"] if self.blind else []))
         return sum(sum(self.traffic(phase).values()) for phase in phases)
 
-    @property
-    def ciphertexts(self) -> Counter[str]:
-        """Ciphertexts sent in a round, by kind."""
-        counts: Counter[str] = Counter()
-        for name, link in self.done.links.items():
-            for entry in link.transcript.of("sent"):
-                if entry.phase == "training" and entry.round == self.last_round:
-                    counts[entry.kind] += self._counts[name, entry.peer, entry.detail["sequence"]]
-        return +counts
-
 
 class SampledColumns(PassColumns):
     """A sample of a party's rows. Sums over them take the time of all rows."""
@@ -187,36 +186,51 @@ class SampledColumns(PassColumns):
 
 def rehearse(
     scenario: Scenario,
-    costs: Costs,
     network: Network,
+    costs: Costs | None = None,
     *,
+    workers: int = 1,
     timer: Callable[[], float] = time.thread_time,
 ) -> Rehearsal:
-    """Run a scenario's programs without the encrypted work, whose cost `costs` gives.
+    """Run a scenario's programs.
 
-    `network` carries the messages. `timer` times everything else.
+    Parameters
+    ----------
+    scenario
+        The run. Of own gradients two rounds are run.
+    network
+        What carries the messages.
+    costs
+        The cost of the encrypted products of a blind run.
+    workers
+        The processes that share the encrypted work with own gradients.
+    timer
+        The clock. The processor's ignores other load.
     """
-    meter = Meter(costs, timer)
-    scheme, keys = None, None
+    meter, settings, keys = Meter(timer, costs), scenario.assembly.rehearsed(), dict[str, KeyHolder]()
     if scenario.blind:
         scheme = counting_scheme(cross_lengths(scenario.agreement.scheme, scenario.key_bits), meter)
+        scenario = replace(scenario, settings=settings, scheme=scheme)
     else:
-        keys = DryKeys(scenario.cost_kind, scenario.key_bits, meter)
-    scenario = replace(scenario, settings=scenario.assembly.rehearsed(), scheme=scheme)
-    agreement = scenario.agreement
+        scenario = replace(scenario, settings=replace(settings, rounds=STEADY))
+        agreement = scenario.agreement
+        kind = key_kind(agreement.scheme, agreement.reveal) or agreement.scheme
+        names = agreement.names if agreement.mutual else (scenario.key_holder,)
+        keys = {name: _key(kind, scenario.key_bits, place) for place, name in enumerate(names)}
     paths: dict[int, Path] = defaultdict(Path)
 
     def on_round(done: Round) -> None:
         paths[done.number] = paths[done.number].later(done.link.path)
 
-    programs = _programs(scenario, keys, meter, on_round)
-    first = 0 if scenario.blind else max(0, agreement.stopping.rounds - STEADY)
+    programs = _programs(scenario, keys, CountedWorkers(workers, meter), on_round)
     for each in programs.values():
-        each.first_round = first
-    counts: Counter[tuple[str, str, int]] = Counter()
+        if isinstance(each, BlindParty) and each._own is not None:
+            each._own = SampledColumns(each._own, meter)
+    last: list[Message] = []
 
     def tap(message: Message) -> Message:
-        counts[message.sender, message.receiver, message.sequence] = ciphertexts_in(message.payload)
+        if message.round == STEADY - 1 and "training" in KINDS[message.kind].phases:
+            last.append(message)
         return message
 
     with warnings.catch_warnings():
@@ -227,13 +241,41 @@ def rehearse(
             kinds=KINDS,
             network=network,
             timer=meter.now,
-            tap=tap,
+            tap=None if scenario.blind else tap,
         )
-    return Rehearsal(done, first, max(paths), scenario.blind, dict(paths), counts)
+    counts = Counter[str]()
+    for message in last:
+        counts[message.kind] += _ciphertexts(message, [key.public for key in keys.values()])
+    return Rehearsal(done, scenario.blind, +counts, dict(paths))
+
+
+@cache
+def _secret(kind: str, key_bits: int, place: int) -> bytes:
+    """Make a party's key. Only random columns are encrypted under it."""
+    return generate(kind, key_bits=key_bits)._secret.to_bytes()
+
+
+def _key(kind: str, key_bits: int, place: int) -> KeyHolder:
+    """Return a party's key as at the start of a run, without tables of powers."""
+    frame, entry = Frame.from_bytes(_secret(kind, key_bits, place), Kind.SECRET_KEY), find_kind(kind)
+    return KeyHolder(entry.load(entry.secret).from_frame(frame))
+
+
+def _ciphertexts(message: Message, keys: Sequence[PublicKey]) -> int:
+    """Return how many ciphertexts a message of a round has."""
+    protection = KINDS[message.kind].protection
+    for key in keys:
+        if protection in ("ciphertext", "masked") and key.key_id in message.payload[: HEADER.size]:
+            load = key.load_masked if protection == "masked" else key.load
+            return load(message.payload).ciphertexts
+    return 0
 
 
 def _programs(
-    scenario: Scenario, keys: DryKeys | None, meter: Meter, on_round: Callable[[Round], None]
+    scenario: Scenario,
+    keys: Mapping[str, KeyHolder],
+    mapper: Mapper,
+    on_round: Callable[[Round], None],
 ) -> dict[str, PartyLoop]:
     """Return every party's program on random columns. A blind one of common rows gets few of them."""
     agreement, programs = scenario.agreement, dict[str, PartyLoop]()
@@ -248,19 +290,16 @@ def _programs(
         signs = np.where(rng.random((rows, scenario.outputs)) < 0.5, 1.0, -1.0)
         scored = features[np.arange(seen) % rows] if scenario.blind else features
         context = PartyContext(
-            None if keys is None or not agreement.mutual else keys.holder(),
+            keys.get(name),
+            mapper,
             evaluation=EvaluationRows(scored, (lambda scores: 0.0) if last else None),
             on_round=on_round,
             # Random columns need no protection.
             guard=ScoreGuard(party=name, mode="off", column_bits=0.0 if scenario.blind else None),
-            read_key=load_public_key if keys is None else keys.read_key,
         )
         labels = signs if scenario.outputs > 1 else signs[:, 0]
         programs[name] = scenario.program(name, features, labels if last else None, context)
     if not agreement.mutual:
-        context = PartyContext(None if keys is None else keys.holder(), on_round=on_round)
+        context = PartyContext(keys.get(scenario.key_holder), mapper, on_round=on_round)
         programs[scenario.key_holder] = scenario.key_holder_program(context)
-    for each in programs.values():
-        if isinstance(each, BlindParty) and each._own is not None:
-            each._own = SampledColumns(each._own, meter)
     return programs

@@ -133,9 +133,6 @@ class Channel:
         self.link.transcript.note(event, kind, *place, **detail)
 
 
-ReadKey = Callable[[bytes], PublicKey]
-
-
 @dataclass
 class Keyring:
     """One party's keys: its own pair, if it has one, and the public key of its opener."""
@@ -151,17 +148,11 @@ class Keyring:
         return self.own.encrypt(values, fixed) if self.own is not None else self.public.encrypt(values, fixed)
 
 
-async def distribute_keys(
-    link: Link,
-    agreement: Agreement,
-    own: KeyHolder | None,
-    mapper: Mapper,
-    read_key: ReadKey = load_public_key,
-) -> Keyring:
+async def distribute_keys(link: Link, agreement: Agreement, own: KeyHolder | None, mapper: Mapper) -> Keyring:
     """Send and receive public keys, the first message of every protocol.
 
     Raises SettingError for a missing key, a key of another scheme or a peer's key that equals this party's.
-    `read_key` refuses malformed and weak keys.
+    Malformed and weak keys are refused.
     """
     if agreement.mutual:
         receivers = [name for name in agreement.names if name != link.name]
@@ -178,7 +169,7 @@ async def distribute_keys(
             link.send(name, "public-key", own.public.to_bytes())
         if link.name == opener:
             return Keyring(own, opener, own.public)
-    public = read_key(await link.receive("public-key", opener))
+    public = load_public_key(await link.receive("public-key", opener))
     kind, due = public.scheme.name, key_kind(agreement.scheme, agreement.reveal)
     if kind != due:  # a plain 'key' in an encrypted run, for one
         raise SettingError(f"{opener} sent a {kind} key, this run takes {due}")

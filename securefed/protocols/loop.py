@@ -19,11 +19,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import KeyHolder, Mapper, Serial, load_public_key
+from securefed.crypto import KeyHolder, Mapper, Serial
 from securefed.data.columns import column_bits
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.channel import ReadKey, note_agreement
+from securefed.protocols.channel import note_agreement
 from securefed.protocols.own_gradient.ledger import Ledger
 from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -73,8 +73,6 @@ class PartyContext:
     on_round: Callable[[Round], None] | None = None
     guard: ScoreGuard | None = None
     """The score guard of a scored party. None: make a new one."""
-    read_key: ReadKey = load_public_key
-    """Parses and checks the public key that arrives."""
     on_scoring: Callable[[Round], None] | None = None
     """Called before a model is scored. A checkpoint written now repeats the question, not the round."""
 
@@ -130,7 +128,6 @@ class PartyLoop(ABC):
         if (rows := context.evaluation) and rows.features is not None and rows.people is not None:
             self.guard.know(rows.features, rows.people)
         self._mapper = context.mapper or Serial()
-        self._read_key = context.read_key
         self._tracker = agreement.stopping.tracker()
         self._best: State = {}
         """The best model so far and its round, as in a checkpoint."""

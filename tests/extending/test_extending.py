@@ -27,7 +27,6 @@ from securefed.data.columns import FittedColumns
 from securefed.declare import number, setting
 from securefed.errors import BadKey, SettingError
 from securefed.models.local import sigmoid
-from securefed.plan.calibration import calibrate
 from securefed.plan.planner import RoundsModel, estimate
 from securefed.plan.rehearsal import Scenario
 from securefed.process.checkpoints import ResumeState
@@ -40,6 +39,7 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.settings import LinearSettings
 from securefed.settings.describe import settings_tables
 from securefed.settings.objectives import OBJECTIVE_SETTINGS
 from securefed.settings.run import RunSettings
@@ -119,8 +119,8 @@ def test_a_scheme_is_a_module_and_one_entry(tmp_path: Path) -> None:
     assert not model.result_.protected  # its entry says that it protects nothing, and so do results
     claims = {claim.name: claim for claim in audit(model.result_.transcripts).claims}
     assert not claims["encrypted"].passed
-    with pytest.raises(SettingError, match="nobody has measured what keys of kind 'toy' cost"):
-        calibrate("toy", 3072)
+    settings = LinearSettings(protection=Plain(scheme="toy", like="own-gradient"), refit=False)
+    assert estimate(Scenario(settings, {"shop": 3, "bank": 2}, ROWS)).total_bytes > 0
     holder = generate("toy")
     save_key(tmp_path / "he-toy.skf", holder, "correct horse battery")
     assert load_key(tmp_path / "he-toy.skf", "correct horse battery").public.key_id == holder.public.key_id
@@ -181,7 +181,7 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
         found.append(part.model.parameters)
     np.testing.assert_allclose(np.concatenate(found), theta, atol=1e-9 if scheme == "plain" else 1e-3)
     scenario = Scenario(shared.settings, {name: rows.shape[1] for name, rows in own.items()}, ROWS)
-    planned = estimate(scenario, calibrate(scheme, 3072), get_network("lan"), RoundsModel(4))
+    planned = estimate(scenario, rounds=RoundsModel(4))
     sent = sum(entry.bytes for link in done.links.values() for entry in link.transcript.of("sent"))
     assert planned.total_bytes == sent
 

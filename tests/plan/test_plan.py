@@ -5,26 +5,33 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
-from pathlib import Path as FilePath
 from time import thread_time
 from typing import Any
 
 import pytest
 
 from securefed import Blind, OwnGradient, Plain
-from securefed.crypto.blind.interface import Product
+from securefed.crypto.blind.interface import CrossScheme, Product
+from securefed.crypto.blind.paillier import paillier_scheme
+from securefed.crypto.blind.rlwe import RLWE
 from securefed.errors import SettingError
-from securefed.plan import calibration
-from securefed.plan import fake_keys as meter
-from securefed.plan.calibration import CkksCosts, PaillierCosts, PlainCosts, RlweCosts
-from securefed.plan.fake_keys import Operation
-from securefed.plan.planner import Estimate, RoundsModel, best, check_memory, estimate, peak_memory, too_large
+from securefed.plan import products
+from securefed.plan.planner import (
+    Estimate,
+    RoundsModel,
+    best,
+    check_memory,
+    estimate,
+    estimates,
+    peak_memory,
+    too_large,
+)
+from securefed.plan.products import ProductCosts
 from securefed.plan.rehearsal import Scenario
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.protocols.schedules import FedBCD
 from securefed.settings import LinearSettings, TransferSettings
-from securefed.transport import get_network
 from tests.report.runs import run
 
 CLEAR = Plain(like="own-gradient")
@@ -91,50 +98,22 @@ def test_the_fastest_is_the_fastest_that_may_be_run() -> None:
 
 
 def test_an_estimate_of_each_scheme() -> None:
-    """Real calibrations, small: positive times, exact sizes; local steps cost more where they open."""
-    network = get_network("lan")
+    """Real rounds, small: positive times, exact sizes; local steps cost more where they open."""
     linear = Scenario(
-        LinearSettings(protection=OwnGradient(scheme="paillier"), rounds=4), {"shop": 3, "bank": 2}, 40, 1024
+        LinearSettings(protection=OwnGradient(scheme="paillier"), rounds=4), {"shop": 3, "bank": 2}, 20, 2048
     )
-    paillier = PaillierCosts(1024, allow_small=True)
-    rows = [estimate(linear.with_steps(q), paillier, network, RoundsModel(10)) for q in (1, 20)]
-    assert rows[0].bytes == rows[1].bytes and rows[0].ciphertexts == rows[1].ciphertexts == 40 * 2 + 2
+    rows = estimates(linear, [1, 20], rounds=RoundsModel(10))
+    assert rows[0].bytes == rows[1].bytes and rows[0].ciphertexts == rows[1].ciphertexts == 20 * 2 + 2
     assert rows[0].computation > 0 and rows[1].rounds < rows[0].rounds
     assert all(math.isfinite(row.total) and row.communication > 0 for row in rows)
     transfer = Scenario(TransferSettings(hidden=4, protection=OwnGradient()), {"b": 3, "a": 2}, 50)
-    ckks = CkksCosts()
-    steps = [estimate(transfer.with_steps(q), ckks, network, RoundsModel(10)) for q in (1, 4)]
+    steps = estimates(transfer, [1, 4], rounds=RoundsModel(10))
     assert steps[1].bytes > steps[0].bytes and steps[1].computation > 2 * steps[0].computation
 
 
-def test_workers_share_the_work() -> None:
-    """Four workers take less time than one for what can be shared, and the same for what cannot."""
-    alone = PaillierCosts(1024, allow_small=True)
-    shared = PaillierCosts(1024, allow_small=True)
-    shared.__dict__.update(alone.__dict__)
-    shared.workers, shared.efficiency = 4, 1.0
-    for work in (
-        Operation("encrypt", (400,), 400),
-        Operation("draw", (400,), 400),
-        Operation("open", (400,), 400),
-        Operation("contract", (16, 8), 128, inner=64, terms=16 * 8 * 64),
-    ):
-        assert shared.seconds(work) == pytest.approx(alone.seconds(work) / 4, rel=0.05)
-    for work in (Operation("encrypt", (8,), 8), Operation("draw", (1,), 1), Operation("load", (400,), 400)):
-        assert shared.seconds(work) == alone.seconds(work)
-
-
-@pytest.mark.parametrize("scheme", ["ckks", "paillier"])
-def test_a_blind_run_is_forecast_for_the_rounds_that_it_will_have(scheme: str) -> None:
-    costs = RlweCosts() if scheme == "ckks" else PaillierCosts(512, allow_small=True)
-    scenario = Scenario(
-        LinearSettings(rounds=4, protection=Blind(scheme=scheme)),
-        {"shop": 3, "bank": 2},
-        60,
-        512,
-        holdout_rows=12,
-    )
-    rows = [estimate(scenario.with_steps(q), costs, get_network("lan"), RoundsModel(10)) for q in (1, 20)]
+def test_a_blind_run_is_forecast_for_the_rounds_that_it_will_have() -> None:
+    scenario = Scenario(LinearSettings(rounds=4), {"shop": 3, "bank": 2}, 60, holdout_rows=12)
+    rows = estimates(scenario, [1, 20], rounds=RoundsModel(10))
     assert [row.rounds for row in rows] == [5 * 7 + 3, 2]
     for row in rows:
         assert 0 < row.seconds < row.setup < 10 and row.setup_communication > 0
@@ -144,7 +123,7 @@ def test_a_blind_run_is_forecast_for_the_rounds_that_it_will_have(scheme: str) -
 
 
 def test_a_forecast_is_near_a_real_run() -> None:
-    """Within a factor of 3 on a busy machine; `python -m bench forecast` has a closer look."""
+    """`python -m bench forecast` has a closer look at the times."""
     scenario = Scenario(LinearSettings(rounds=4), {"shop": 20, "bank": 20}, 600)
     planned = estimate(scenario)
     _, done = run(scenario, timer=thread_time)
@@ -153,33 +132,39 @@ def test_a_forecast_is_near_a_real_run() -> None:
     assert planned.total_computation > 0.0
 
 
-def test_work_is_measured_once_and_counts_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured: list[object] = []
+@pytest.mark.parametrize("scheme", [RLWE, paillier_scheme(512, allow_small=True)], ids=["rlwe", "paillier"])
+def test_a_product_is_measured_once_and_larger_ones_count_in_proportion(
+    scheme: CrossScheme, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs, ran = ProductCosts(scheme), list[Product]()
+    real = costs._run
 
-    def timed(work: object, repeats: int = 3) -> float:
-        measured.append(work)
-        return 2.0
+    def noted(product: Product) -> tuple[float, float, float]:
+        ran.append(product)
+        return real(product)
 
-    costs = RlweCosts()
-    monkeypatch.setattr(calibration, "timed", timed)
+    monkeypatch.setattr(costs, "_run", noted)
+    monkeypatch.setattr(products, "LONG_ENOUGH", 0.0)
+    monkeypatch.setattr(products, "SHARED_SECONDS", math.inf)
     product = Product(1 << 20, 16, 4, 51, 30)
-    block = Operation("encrypt", inner=1 << 18, product=product)
-    assert costs.seconds(replace(block, inner=1 << 19)) == 2.0 * costs.seconds(block)
-    assert len(measured) == 1
-    wide = Operation("respond", product=Product(64, 64, 6400))
-    assert costs.seconds(wide) == 2.0, "two sizes that take the same: columns cost nothing"
-    assert len(measured) == 3
+    assert costs.seconds("encrypt", product, 1 << 19) == pytest.approx(
+        2.0 * costs.seconds("encrypt", product, 1 << 18), rel=1e-3
+    )
+    assert [each.inner for each in ran] == [256, 64]
+    for name in ("respond", "read"):
+        wide, narrow = (costs.seconds(name, replace(product, right=right)) for right in (64, 32))
+        assert 0 < narrow <= wide <= 2.5 * narrow
+    assert len(ran) == 2
+    assert all(costs.seconds(name) > 0 for name in ("generate", "public", "load public"))
 
 
-def test_workers_share_blocks() -> None:
-    alone, both = RlweCosts(), RlweCosts(2)
+def test_workers_share_what_takes_long() -> None:
+    alone, both = ProductCosts(RLWE), ProductCosts(RLWE, 2)
     both._known = alone._known
-    work = Operation("multiply", inner=1 << 12, product=Product(1 << 12, 16, 4, 51, 30), blocks=2)
-    cores = min(2, calibration.cores())
-    share = 1.0 if cores == 1 else cores * calibration.EFFICIENCY
-    assert both.seconds(work) == pytest.approx(alone.seconds(work) / share)
-    one = replace(work, blocks=1)
-    assert both.seconds(one) == alone.seconds(one)
+    product = Product(1 << 24, 16, 4, 51, 30)
+    all_ = alone.seconds("encrypt", product, 1 << 24)
+    assert both.seconds("encrypt", product, 1 << 24) == pytest.approx(products.shared(all_, 2))
+    assert both.seconds("encrypt", product, 1 << 8) == alone.seconds("encrypt", product, 1 << 8)
 
 
 def test_tables_that_are_too_wide_are_refused_with_figures() -> None:
@@ -198,26 +183,3 @@ def test_tables_that_are_too_wide_are_refused_with_figures() -> None:
     assert too_large(narrow, 10.0) == []
     held = Scenario(LinearSettings(), {"shop": 3000, "bank": 2999}, 100, holdout_rows=20).agreement
     assert peak_memory(held) > due, "all rows and the training rows have a matrix each"
-
-
-def test_costs_of_one_kind_say_nothing_about_the_other() -> None:
-    blind = Scenario(LinearSettings(), {"shop": 3, "bank": 2}, 40)
-    open_ = Scenario(LinearSettings(protection=OwnGradient()), {"shop": 3, "bank": 2}, 40)
-    with pytest.raises(SettingError, match="unprotected"):
-        estimate(blind, PlainCosts(), get_network("lan"), RoundsModel(10))
-    with pytest.raises(SettingError, match="'key' takes under RLWE"):
-        estimate(open_, RlweCosts(), get_network("lan"), RoundsModel(10))
-
-
-def test_a_busy_machine_is_not_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calibrations go by the processor's clock: on it a neighbour takes no time."""
-    now = [0.0]
-
-    def work() -> None:
-        now[0] += 2.0
-
-    monkeypatch.setattr(meter, "thread_time", lambda: now[0])
-    assert meter.timed(work) == 2.0
-    for module in (calibration, meter):
-        assert module.__file__ is not None
-        assert "perf_counter" not in FilePath(module.__file__).read_text()

@@ -12,32 +12,19 @@ import numpy as np
 import pytest
 
 from research.attacks.clear import CLEAR
-from securefed import Blind, Monitoring, OwnGradient
-from securefed.assembly import LinearAssembly
-from securefed.assembly.base import TrainingRows
-from securefed.crypto import (
-    KEY_KINDS,
-    SCHEMES,
-    FixedPoint,
-    cross_lengths,
-    cross_scheme,
-    generate,
-    load_public_key,
-)
+from securefed import Blind, Monitoring
+from securefed.crypto import SCHEMES, cross_lengths, cross_scheme
 from securefed.crypto.blind import layout
 from securefed.crypto.blind.interface import NONCE_BYTES, CrossKey, CrossScheme, Product
 from securefed.crypto.blind.paillier import paillier_scheme
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.errors import BadKey, FormatError, SettingError
-from securefed.plan.fake_keys import DryKeys, Meter, Operation
-from securefed.plan.fake_products import SAMPLE_ROWS, counting_scheme
+from securefed.errors import BadKey, FormatError
+from securefed.plan.products import SAMPLE_ROWS, CountedWorkers, Meter, counting_scheme, shared
 from securefed.plan.rehearsal import Rehearsal, Scenario, rehearse
-from securefed.protocols.loop import PartyContext
-from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.settings import LinearSettings, TransferSettings
-from securefed.transport import Link, Network, get_network, run_local
-from tests.report.runs import holder, run
+from securefed.transport import Link, Network, get_network
+from tests.report.runs import run
 
 TWO = {"shop": 14, "bank": 2}
 THREE = {"a": 3, "b": 1, "c": 2}
@@ -51,11 +38,11 @@ class Costs:
 
     def __init__(self, **seconds: float) -> None:
         self._seconds = seconds
-        self.met: list[Operation] = []
+        self.met: list[tuple[str, Product | None, int]] = []
 
-    def seconds(self, operation: Operation) -> float:
-        self.met.append(operation)
-        return self._seconds.get(operation.name, 0.0)
+    def seconds(self, name: str, product: Product | None = None, rows: int = 0) -> float:
+        self.met.append((name, product, rows))
+        return self._seconds.get(name, 0.0)
 
 
 def still() -> float:
@@ -68,7 +55,7 @@ def blind(scheme: str, release: bool = False, **settings: Any) -> LinearSettings
 
 
 def dry(scenario: Scenario, costs: Costs | None = None, network: Network = LAN) -> Rehearsal:
-    return rehearse(scenario, costs or Costs(), network, timer=still)
+    return rehearse(scenario, network, costs or Costs(), timer=still)
 
 
 def lines(link: Link) -> list[tuple[str, str, str, int, int, int]]:
@@ -193,8 +180,10 @@ def test_every_row_of_a_factor_counts_and_few_are_computed() -> None:
     costs, rows = Costs(), 50 * SAMPLE_ROWS
     dry(Scenario(blind("ckks"), {"shop": 3, "bank": 2}, rows), costs)
     for name in ("encrypt", "multiply"):
-        met = [o for o in costs.met if o.name == name and o.product is not None]
-        assert sum(o.inner for o in met if o.product is not None and o.product.inner == rows) == rows
+        met = [
+            done for word, product, done in costs.met if word == name and product and product.inner == rows
+        ]
+        assert sum(met) == rows
 
 
 def test_what_is_in_the_clear_takes_its_real_time() -> None:
@@ -206,11 +195,11 @@ def test_what_is_in_the_clear_takes_its_real_time() -> None:
         return now[0]
 
     class Measuring(Costs):
-        def seconds(self, operation: Operation) -> float:
+        def seconds(self, name: str, product: Product | None = None, rows: int = 0) -> float:
             now[0] += 1000.0
             return 0.0
 
-    found = rehearse(Scenario(blind("paillier"), TWO, 19), Measuring(), LAN, timer=timer)
+    found = rehearse(Scenario(blind("paillier"), TWO, 19), LAN, Measuring(), timer=timer)
     assert 0.0 < found.done.critical.computation < 5.0
 
 
@@ -221,11 +210,16 @@ def test_a_part_of_some_work_counts_for_the_whole() -> None:
         now[0] += 2.0
         return "done"
 
-    meter = Meter(Costs(), lambda: now[0])
+    meter = Meter(lambda: now[0])
     assert meter.scaled(work, 5.0) == "done" and meter.now() == 10.0
     with meter.stopped():
         work()
     assert meter.now() == 10.0
+    workers = CountedWorkers(2, meter)
+    assert workers.map(lambda _: work(), range(4)) == ["done"] * 4
+    assert meter.now() == pytest.approx(10.0 + shared(8.0, 2))
+    assert workers.map(lambda _: work(), range(1)) == ["done"], "one piece is not shared"
+    assert meter.now() == pytest.approx(12.0 + shared(8.0, 2))
 
 
 # Nobody takes such a key
@@ -233,14 +227,14 @@ def test_a_part_of_some_work_counts_for_the_whole() -> None:
 
 @pytest.mark.parametrize(("name", "real"), [("ckks", RLWE), ("paillier", small_paillier())])
 def test_a_counting_key_is_refused_when_it_comes_from_a_peer(name: str, real: CrossScheme) -> None:
-    key = counting_scheme(cross_lengths(name, SMALL_BITS), Meter(Costs(), still)).generate()
+    key = counting_scheme(cross_lengths(name, SMALL_BITS), Meter(still, Costs())).generate()
     assert len(key.public(NONCE)) == len(real.generate().public(NONCE))
     with pytest.raises(BadKey):
         real.load_public(key.public(NONCE), NONCE)
 
 
 def test_a_counting_key_checks_what_it_gets() -> None:
-    made = counting_scheme(cross_lengths("ckks", 0), Meter(Costs(), still))
+    made = counting_scheme(cross_lengths("ckks", 0), Meter(still, Costs()))
     key, product = made.generate(), Product(4, 2, 3)
     public = made.load_public(key.public(NONCE), NONCE)
     with pytest.raises(BadKey):
@@ -256,49 +250,7 @@ def test_a_counting_key_checks_what_it_gets() -> None:
         cross_lengths(CLEAR.name, 0)
 
 
-@pytest.mark.parametrize("kind", ["ckks", "paillier"])
-def test_a_dry_key_is_refused_when_it_comes_from_a_peer(kind: str) -> None:
-    public = DryKeys(kind, 2048, Meter(Costs(), still)).holder().public
-    assert len(public.to_bytes()) == len(holder(kind, 0).public.to_bytes())
-    with pytest.raises(FormatError, match="not a securefed frame"):
-        load_public_key(public.to_bytes())
-
-
-def test_a_party_does_not_train_with_a_peer_that_has_one() -> None:
-    scenario = Scenario(LinearSettings(rounds=2, protection=OwnGradient()), TWO, 19)
-    assembly, agreement = scenario.assembly, scenario.agreement
-    assert isinstance(assembly, LinearAssembly)
-    keys = DryKeys("ckks", 0, Meter(Costs(), still))
-    programs = {}
-    for place, (name, columns) in enumerate(scenario.columns.items()):
-        features = np.random.default_rng(place).normal(size=(19, columns))
-        context = (
-            PartyContext(keys.holder(), read_key=keys.read_key)
-            if name == "shop"
-            else PartyContext(holder("ckks", 0))
-        )
-        model = assembly.model(name, columns, last=name == "bank", index=place)
-        labels = np.ones(19) if name == "bank" else None
-        data = TrainingRows.whole(features, labels)
-        programs[name] = assembly.program(agreement, name, model, data, context).run
-    with pytest.raises(FormatError):
-        run_local(programs, run="r", kinds=KINDS, network=LAN)
-
-
 def test_nor_can_one_be_chosen() -> None:
-    assert not any(word in ("dry", "counting") for word in (*SCHEMES, *KEY_KINDS))
-    with pytest.raises(BadKey):
-        generate("dry")
+    assert "counting" not in SCHEMES
     with pytest.raises(BadKey):
         cross_scheme("counting")
-    with pytest.raises(SettingError):
-        LinearSettings(protection=Blind(scheme="dry"))
-    with pytest.raises(SettingError, match="nobody has said"):
-        DryKeys("tables", 2048, Meter(Costs(), still))
-
-
-def test_dry_keys_keep_nothing() -> None:
-    made = DryKeys("ckks", 0, Meter(Costs(), still)).holder()
-    with pytest.raises(BadKey):
-        made._secret.to_bytes()
-    assert made.public.encrypt([1.0], FixedPoint(1.0)).ciphertexts == 1

@@ -199,7 +199,7 @@ class DataParty(PartyLoop):
         self._previous = np.asarray(checkpoint_array(state, "previous"), dtype=np.float64)
 
     async def _begin(self, link: Link) -> None:
-        self._keys = await distribute_keys(link, self._agreement, self._holder, self._mapper, self._read_key)
+        self._keys = await distribute_keys(link, self._agreement, self._holder, self._mapper)
         self._exchange = Exchange(link, self._agreement, self._keys, self._side)
 
     async def _round(self, link: Link, t: int) -> None:
