@@ -306,13 +306,13 @@ def _grown(scenario: Scenario, network: Network, workers: int) -> Estimate:
     due, size, before = scenario.batch, LEAST_ROWS, None
     while True:
         rows = due if size + due % size >= due else size + due % size
-        found = _rehearsed(scenario.with_batch(rows), network, workers=workers)
+        plan = _rehearsed(scenario.with_batch(rows), network, workers=workers)
         if rows == due:
-            return found
-        packed = len(scenario.columns) * rows / max(1, found.ciphertexts)
-        if before is not None and size >= 4 * packed and found.computation > LONG_ENOUGH:
-            return _beyond(before[1], found, (due - before[0]) / (rows - before[0]))
-        before, size = (rows, found), 4 * size
+            return plan
+        packed = len(scenario.columns) * rows / max(1, plan.ciphertexts)
+        if before is not None and size >= 4 * packed and plan.computation > LONG_ENOUGH:
+            return _beyond(before[1], plan, (due - before[0]) / (rows - before[0]))
+        before, size = (rows, plan), 4 * size
 
 
 def _rehearsed(
