@@ -371,21 +371,14 @@ class Federated(Saved):
         keys: Keys | None,
     ) -> Self:
         """One run a class, each against the rest. The runs share keys and held-out rows."""
-        labelled = label_party(parties)
-        labels = labelled.known_labels()
-        there = ~missing_labels(labels)
         self.models_ = []
         for each in classes:
-            this = (labels == each).astype(int)
-            signs = labelled.relabelled(this if there.all() else np.where(there, this, None))
             model = clone(self)
             own = getattr(model, "labels", None)
             if own is not None and own.class_weight == "auto":
                 model.labels = replace(own, class_weight=None)
-            chosen = None if validation is None else _relabelled(validation, each)
-            model.fit(
-                [signs if party is labelled else party for party in parties], validation=chosen, keys=keys
-            )
+            others = None if validation is None else _against_rest(validation, each)
+            model.fit(_against_rest(parties, each), validation=others, keys=keys)
             keys = model.holders_
             self.models_.append(model)
         first = self.models_[0]
@@ -419,8 +412,11 @@ def _state(party: PartyLoop) -> dict[str, NDArray[np.generic]]:
     return {**party.state(), **({} if root is None else {"root": root})}
 
 
-def _relabelled(validation: Sequence[Party], each: Any) -> list[Party]:
-    return [
-        party if party.labels is None else party.relabelled((party.labels == each).astype(int))
-        for party in check_parties(validation)
-    ]
+def _against_rest(parties: Sequence[Party], each: Any) -> list[Party]:
+    """The parties, with labels 1 for this class and 0 for others. Missing labels stay missing."""
+    listed = check_parties(parties)
+    for place, party in enumerate(listed):
+        if party.labels is not None:
+            this, gone = (party.labels == each).astype(int), missing_labels(party.labels)
+            listed[place] = party.relabelled(np.where(gone, None, this) if gone.any() else this)
+    return listed

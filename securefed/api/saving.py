@@ -88,10 +88,12 @@ class Saved(Predictor):
         parameters : as for the constructor: `protection`, `simulation`.
         """
         public, shards = _read_shards(folder, cls.assembly.estimator)
-        now: Protection = Blind() if "blind" in public else OwnGradient()
-        parameters = cls._renamed(parameters, now, stacklevel=4)
+        saved: Protection = OwnGradient()
+        if "blind" in public:
+            saved = Blind(scheme=public.get("scheme", Blind().scheme))
+        parameters = cls._renamed(parameters, saved, stacklevel=4)
         try:
-            settings = cls._fixed(public, parameters)
+            settings = cls._fixed(public, parameters, saved)
             self = cls(**parameters | settings)
             last = public["parties"][-1]
             loss = self._settings().loss_function
@@ -121,14 +123,13 @@ class Saved(Predictor):
         return self
 
     @classmethod
-    def _fixed(cls, public: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def _fixed(
+        cls, public: Mapping[str, Any], parameters: Mapping[str, Any], saved: Protection
+    ) -> dict[str, Any]:
         """The parameters that a saved model has; SettingError where others are wanted."""
-        default: Protection = (
-            Blind(scheme=public.get("scheme", Blind().scheme)) if "blind" in public else OwnGradient()
-        )
-        protection = parameters.get("protection", default)
-        if ("blind" in public) != isinstance(protection, Blind):
-            raise SettingError(f"protection: {protection!r} given, the saved model takes {default!r}")
+        protection = parameters.get("protection", saved)
+        if isinstance(saved, Blind) != isinstance(protection, Blind):
+            raise SettingError(f"protection: {protection!r} given, the saved model takes {saved!r}")
         settings: dict[str, Any] = {}
         kind = declared(cls.assembly.settings_class)
         for name in cls.assembly(cls.assembly.settings_class()).facts():
@@ -143,7 +144,7 @@ class Saved(Predictor):
                 if wanted not in (usual, public[name]):
                     raise SettingError(f"{name}: {wanted!r} given, the saved model's {public[name]!r} stands")
                 protection = replace(protection, **{name: public[name]})
-        if isinstance(protection, Blind) and "helper" in declared(Blind) and len(public["parties"]) == 2:
+        if isinstance(protection, Blind) and len(public["parties"]) == 2:
             protection = replace(protection, helper=public.get("key_holder"))
         return {**settings, "protection": protection}
 

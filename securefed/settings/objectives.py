@@ -45,7 +45,7 @@ from securefed.protocols.schedules import (
     check_holdout,
 )
 from securefed.protocols.steps import SGD, Optimiser, get_optimiser
-from securefed.settings.protection import Blind, OwnGradient, Plain, Protection, check_protection, option
+from securefed.settings.protection import DEFAULTS, Blind, OwnGradient, Plain, Protection, check_protection
 from securefed.transport import get_network
 
 LEAST_PENALTY = 1e-4
@@ -197,7 +197,7 @@ class ObjectiveSettings(Declared):
 
     def option(self, name: str) -> Any:
         """A setting of the protection; its default where the protection does not have it."""
-        return option(self.protection, name)
+        return getattr(self.protection, name, DEFAULTS[name])
 
     @property
     def scheme(self) -> str:

@@ -232,11 +232,6 @@ DEFAULTS = {name: each.default for kind in PROTECTIONS.values() for name, each i
 check_protection = instance(*PROTECTIONS.values())
 
 
-def option(protection: Protection, name: str) -> Any:
-    """The value of a setting; its default under a protection that does not have the setting."""
-    return getattr(protection, name, DEFAULTS[name])
-
-
 def protection_from_words(words: Mapping[str, Any], now: Protection) -> Protection:
     """The protection that `scheme` and `reveal` of version 0.1 stand for; other settings are as now."""
     known: dict[str, type[Protection]] = {"nothing": Blind, "own-gradient": OwnGradient}
