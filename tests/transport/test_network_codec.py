@@ -142,7 +142,7 @@ def test_any_bytes_are_a_value_or_malformed(decode: Any, data: st.DataObject) ->
         return
     if decode is decode_letter:
         found, payload = found
-        assert isinstance(payload, bytes)
+        assert isinstance(payload, memoryview)
     if isinstance(found, Envelope):
         assert len(found.attempt) == 32
         assert math.isfinite(found.departure.total)

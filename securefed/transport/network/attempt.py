@@ -51,6 +51,8 @@ from securefed.transport.network import codec
 from securefed.transport.network.codec import ABSENT, FINISHED, GREETING, LEFT, RUNNING, Envelope, Hello
 from securefed.transport.network.host import Host, Limits
 
+SMALL = 1 << 14
+
 
 class Parcel:
     """An arriving message."""
@@ -61,28 +63,25 @@ class Parcel:
         """When its first piece came; None while it waits for room here."""
         self.moved = 0.0
         """When the last piece came."""
-        self._data: bytes | bytearray = b""
-
-    @property
-    def size(self) -> int:
+        self.size = 0
         """Bytes that have arrived."""
-        return len(self._data)
+        self._pieces: list[bytes | memoryview] = []
 
-    def add(self, offset: int, piece: bytes) -> None:
+    def add(self, offset: int, piece: bytes | memoryview) -> None:
         """Take what is new of a piece. A retry may bring bytes once more."""
         if offset + len(piece) > self.envelope.size:
             raise LimitExceeded(
                 f"{self.sender} sent more than the {self.envelope.size} bytes that it announced "
                 f"for message {self.envelope.sequence}"
             )
-        if offset == 0 and len(piece) == self.envelope.size:
-            self._data = piece
-        elif offset <= self.size:
-            self._data = bytearray(self._data) if isinstance(self._data, bytes) else self._data
-            self._data += memoryview(piece)[self.size - offset :]
+        new = memoryview(piece)[self.size - offset :] if offset <= self.size else b""
+        self.size += len(new)
+        if self._pieces and len(self._pieces[-1]) < SMALL:  # so that tiny pieces take no memory of their own
+            new = b"".join((self._pieces.pop(), new))
+        self._pieces.append(new)
 
     def payload(self) -> bytes:
-        return bytes(self._data)
+        return b"".join(self._pieces)
 
 
 class Inbox:

@@ -195,19 +195,19 @@ def decode_hello(data: bytes) -> Hello:
     return hello
 
 
-def encode_letter(envelope: Envelope, data: bytes) -> bytes:
+def encode_letter(envelope: Envelope, data: bytes | memoryview) -> bytes:
     head = _encode(vars(envelope))
     return b"".join((LENGTH.pack(len(head)), head, data))
 
 
-def decode_letter(data: bytes) -> tuple[Envelope, bytes]:
+def decode_letter(data: bytes) -> tuple[Envelope, memoryview]:
     if len(data) < LENGTH.size:
         raise Malformed("a letter without an envelope")
     end = LENGTH.size + LENGTH.unpack_from(data)[0]
     envelope = _decode(Envelope, "an envelope", data[LENGTH.size : end])
     if len(envelope.attempt) != DIGEST_BYTES:
         raise Malformed(f"an envelope whose attempt is not a digest of {DIGEST_BYTES} bytes")
-    return envelope, data[end:]
+    return envelope, memoryview(data)[end:]
 
 
 def encode_receipt(receipt: PieceReceipt) -> bytes:

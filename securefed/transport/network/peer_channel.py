@@ -176,7 +176,7 @@ class Line:
         quick = int(self._rate * PIECE_BEATS * self._timeouts.beat)
         return min(max(quick, LEAST_PIECE), self._limits.chunk_bytes)
 
-    def post(self, envelope: Envelope, piece: bytes) -> PieceReceipt:
+    def post(self, envelope: Envelope, piece: memoryview) -> PieceReceipt:
         """Send a piece of a message and wait for its receipt, for half of the patience at most."""
         begun, rate, self._rate = self._host.now(), self._rate, 0.0
         receipt = codec.decode_receipt(
@@ -300,7 +300,7 @@ class Sender:
         arrived, has_room, payload = 0, True, memoryview(message.payload)
         while not self._stopped:
             # A peer without room is asked again with an empty piece.
-            piece = bytes(payload[arrived : arrived + self._line.piece_bytes]) if has_room else b""
+            piece = payload[arrived : arrived + self._line.piece_bytes] if has_room else payload[:0]
             departure = start.travel(self._host.now() - begun)
             answer = self._try(replace(envelope, offset=arrived, departure=departure), piece)
             if isinstance(answer, PieceReceipt):
@@ -324,7 +324,7 @@ class Sender:
             delay = min(2 * delay, LONGEST_DELAY)
         return False
 
-    def _try(self, envelope: Envelope, piece: bytes) -> PieceReceipt | str:
+    def _try(self, envelope: Envelope, piece: memoryview) -> PieceReceipt | str:
         """Send a piece once. Return its receipt, or the problem. A permanent problem ends the attempt."""
         attempt, name = self._attempt, self._line.name
         try:

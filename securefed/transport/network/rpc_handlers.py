@@ -128,7 +128,7 @@ class Reception:
             self._refuse(context, caller, grpc.StatusCode.FAILED_PRECONDITION, error)
 
     def _take_piece(
-        self, piece: bytes, context: Any, attempt: Attempt, caller: str, envelope: Envelope, lost: float
+        self, piece: memoryview, context: Any, attempt: Attempt, caller: str, envelope: Envelope, lost: float
     ) -> PieceReceipt:
         changed, other = attempt.changed, attempt.others[caller]
         inbox, sequence = other.inbox, envelope.sequence
