@@ -170,7 +170,7 @@ def test_one_randomness_for_all(monkeypatch: Patch, protocol: str) -> None:
     draw = Owner.draw
     kept: dict[int, mpz] = {}
 
-    def one(self: Owner, count: int) -> list[mpz]:
+    def one(self: Owner, count: int, *, keep: bool = True) -> list[mpz]:
         return [kept.setdefault(id(self), draw(self, 1)[0])] * count
 
     monkeypatch.setattr(Owner, "draw", one)
