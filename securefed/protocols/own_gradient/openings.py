@@ -143,6 +143,8 @@ async def serve(
     with link.activity("open"):
         masked = holder.public.load_masked(blob)
         check_sums(masked, agreement, member)
+        if step == 0:  # the first opening after an exchange
+            fix_ledger(ledger, agreement, requester)
         book(ledger, agreement, requester, holder.memory, round_)
         opened = holder.open(masked)
         if agreement.dp_noise and requester != agreement.label_party:

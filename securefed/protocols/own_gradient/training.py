@@ -49,7 +49,6 @@ from securefed.protocols.loop import (
 from securefed.protocols.own_gradient.openings import (
     ask,
     ask_sums,
-    fix_ledger,
     levelled,
     normalised,
     own_noise,
@@ -223,8 +222,6 @@ class DataParty(PartyLoop):
         """Make Q local steps of the `active` parties, and open for them as their key-holder."""
         agreement, side, keys, ledger = self._agreement, self._side, self._keys, self.ledger
         peers = [name for name in active if name != link.name] if agreement.mutual else []
-        for name in peers:
-            fix_ledger(ledger, agreement, name)
         start = side.parameters
         sums: Array | None = None
         for q in range(agreement.algorithm.local_steps):
@@ -316,8 +313,6 @@ class KeyHolderParty(PartyLoop):
     async def _round(self, link: Link, t: int) -> None:
         agreement = self._agreement
         for active in agreement.turns:
-            for name in active:
-                fix_ledger(self.ledger, agreement, name)
             for q in range(agreement.algorithm.local_steps):
                 for name in active:
                     if agreement.opens_at(name, q):
