@@ -252,8 +252,6 @@ def blind_program(
 
     async def program(link: Link) -> Array | None:
         note_agreement(link, agreement)
-        if features is None and link.name in part.plan.names:
-            raise DataError(f"{link.name}: no rows to score")
         keys = open_keys(link, part, scheme, mapper)
         link.phase = "prediction"
         return await score_rows(link, part, keys, features, count, guard or ScoreGuard(), 0)
@@ -278,19 +276,20 @@ async def score_rows(
     these alone), for a scored party's ledger.
     """
     scoring = os.urandom(SECRET_BYTES) if scoring is None else scoring
-    if rows is not None and len(rows) != count:
-        raise SettingError(f"scores: {link.name} has {len(rows)} rows to score, {count} were agreed")
+    if rows is None and link.name != part.plan.helper:
+        raise DataError(f"{link.name}: no rows to score")
+    own = np.zeros((count, 0)) if rows is None else rows
+    if len(own) != count:
+        raise SettingError(f"scores: {link.name} has {len(own)} rows to score, {count} were agreed")
     scores = []
     for chunk, start in enumerate(range(0, count, CHUNK)):
-        end, at = min(start + CHUNK, count), At(SCORE_STEP + chunk, t)
-        if rows is None and isinstance(keys, Multiplier):
-            await _help(link, part, keys, end - start, at)
+        some, at = own[start : start + CHUNK], At(SCORE_STEP + chunk, t)
+        if isinstance(keys, Encryptor):
+            scores.append(await _ask(link, part, keys, some, at))
         elif rows is None:
-            raise SettingError("scores: no rows to score")
-        elif isinstance(keys, Encryptor):
-            scores.append(await _ask(link, part, keys, rows[start:end], at))
+            await _help(link, part, keys, len(some), at)
         else:
-            await _answer(link, part, keys, rows[start:end], guard, at, scoring)
+            await _answer(link, part, keys, some, guard, at, scoring)
     if not scores:
         return None
     whole = np.concatenate(scores)
