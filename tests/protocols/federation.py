@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper, generate, load_public_key
 from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel
+from securefed.protocols import channel
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.losses import get_loss
@@ -87,7 +89,6 @@ class Federation:
                     self.evaluations.get(name),
                     self.on_round.get(name),
                     ScoreGuard(party=name, column_bits=MUCH),
-                    self.read_key,
                 ),
             )
             for name, side in self.sides.items()
@@ -95,12 +96,12 @@ class Federation:
         if self.agreement.key_holder is not None:
             holder = self.holders[self.agreement.key_holder]
             made[self.agreement.key_holder] = KeyHolderParty(
-                self.agreement, PartyContext(holder, self.mapper, read_key=self.read_key)
+                self.agreement, PartyContext(holder, self.mapper)
             )
         return made
 
     def run(self, **options: Any) -> LocalRun:
-        return run_parties(self.parties(), **options)
+        return run_parties(self.parties(), self.read_key, **options)
 
     @property
     def parameters(self) -> dict[str, Array]:
@@ -111,9 +112,12 @@ class Federation:
         return np.concatenate([side.parameters for side in self.sides.values()])
 
 
-def run_parties(parties: Mapping[str, DataParty | KeyHolderParty], **options: Any) -> LocalRun:
+def run_parties(
+    parties: Mapping[str, DataParty | KeyHolderParty], read_key: Any = READ_ANY, **options: Any
+) -> LocalRun:
     settings = {"run": RUN, "kinds": KINDS, "network": get_network("lan"), **options}
-    return run_local({name: party.run for name, party in parties.items()}, **settings)
+    with patch.object(channel, "load_public_key", read_key):
+        return run_local({name: party.run for name, party in parties.items()}, **settings)
 
 
 def blobs(rows: int, columns: int, seed: int = 0) -> tuple[Array, Array]:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securefed.crypto import FixedPoint, KeyHolder, generate
+from securefed.crypto import FixedPoint, KeyHolder, generate, load_public_key
 from securefed.crypto.wire import HEADER, Frame, Kind
 from securefed.errors import (
     BadKey,
@@ -32,7 +32,6 @@ from securefed.errors import (
     WrongKey,
 )
 from securefed.labels.quality import HeldOut
-from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.transport import Message, OutOfOrder, WrongKind, WrongRound, WrongRun, WrongSender
 from securefed.transport.message import IllegalMessage
@@ -390,7 +389,7 @@ def test_a_key_that_is_too_small_is_refused(keys: Keys) -> None:
     small = generate("paillier", key_bits=512, allow_small=True).public.to_bytes()
     features, labels = blobs(6, 2)
     made = federation.linear(split(features, 2), labels, FULL_KEYS, scheme="paillier")
-    made.read_key = PartyContext().read_key  # as a party has it that was told nothing else
+    made.read_key = load_public_key  # which takes no small keys
     for scenario in (training(made), SCENARIOS["prediction, pair"](keys, "paillier")):
         assert isinstance(spoilt(scenario, 0, with_key(small)), BadKey)
 
