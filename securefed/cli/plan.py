@@ -39,7 +39,7 @@ examples:
 
 How many rounds Q local steps need depends on the data. The plan assumes R(Q) = max(R(1) / Q^alpha, floor
 R(1)), fitted to the rounds and the Q that you give. Sizes are exact; with own gradients of many rows they are
-within 0.1%. Times are forecasts."""
+within 5%. Times are forecasts."""
 
 LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
 HEAD = (

@@ -10,7 +10,8 @@ over products that encrypt nothing, whose cost is measured on small ones. Sizes 
 With own gradients real rounds of few rows are run, then of more, until a run has all rows or takes long
 enough. Everything that is sent and done grows in proportion to the rows, and to the local steps if each of
 them opens. So the last two sizes, and one and three local steps, give the others. Sizes are exact with all
-rows. Otherwise they have been within 0.1% of a run's.
+rows. Otherwise those of linear models have been exact too, and those of transfer learning under Paillier
+within 0.1% with one local step and 3% with 50.
 
 Only the number of rounds depends on the data. The model is
 
