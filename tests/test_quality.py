@@ -115,14 +115,16 @@ def test_an_encrypted_run_has_the_same_quality() -> None:
 
 
 def test_the_last_rounds_of_an_encrypted_run_are_as_good_as_in_plain() -> None:
-    """Steps of a blind run follow from all its rows, so that its path is another one to the same minimum."""
+    """Steps of a blind run follow from all its rows, so that its path is another one to the same minimum. The
+    targets of its second stage are made of blurred scores.
+    """
     table, labels = load_breast_cancer(return_X_y=True)
     train, test = np.arange(200), np.arange(200, 569)
     groups = split(30, 2)
     new, found = parties(table[test], None, groups), []
     for made in (GeneralisedLinear(simulation=Simulation(engine="serial")), emulated()):
         found.append(made.fit(parties(table[train], labels[train], groups)).decision_function(new))
-    assert np.abs(found[0] - found[1]).max() < 0.1
+    assert np.corrcoef(*found)[0, 1] > 0.999
     assert abs(np.subtract(*(roc_auc_score(labels[test], scores) for scores in found))) < 1e-3
 
 
@@ -130,7 +132,7 @@ def test_automatic_rounds_are_more_for_more_parties() -> None:
     table, labels = TABLES["breast"]()
     made = parties(table[:100], labels[:100], split(30, 3))
     assert emulated(rounds="auto", refit=False).fit(made).result_.rounds == 30
-    assert emulated(rounds="auto").fit(made).result_.rounds == 5 * 20 + 10
+    assert emulated(rounds="auto").fit(made).result_.rounds == 2 * 5 * 20 + 10
     with pytest.raises(SettingError, match="rounds: 'auto' takes learning_rate='auto'"):
         emulated(rounds="auto", learning_rate=0.1).fit(parties(table[:100], labels[:100], split(30, 3)))
 

@@ -188,8 +188,8 @@ def _keep_shares(program: Any, name: str, taken: list[dict[str, dict[str, Share]
     """For the verdict only: the shares of each scoring."""
     model, count = program._model, iter(range(1 << 20))
 
-    async def keeping(link: Any, t: int) -> Any:
-        part, keys = await model(link, t)
+    async def keeping(link: Any, t: int, fold: int = 0) -> Any:
+        part, keys = await model(link, t, fold)
         number = next(count)
         while len(taken) <= number:
             taken.append({})

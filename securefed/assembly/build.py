@@ -158,6 +158,8 @@ def build(
     folds = agreement.batches.fold_sizes if agreement.batches.folds > 1 else []
     if everybody:  # before anything is measured: scores are added to what it fits
         trained = kept if again else np.arange(len(train))
+        if data.labels is not None and agreement.batches.stages > 1:
+            data.labels.expect_stages()
         aimed = _aimed(assembly.settings, data, learning, columns, trained, name)
     measured: Measured | None = None
     if agreement.scores_rows:
@@ -173,9 +175,12 @@ def build(
             seen, truth = columns if whole else take_rows(features, place), _taken(targets, place)
             offset, people = _taken(data.offset, place), _people(data, place)
         metric: Callable[[Array], float] | None = None
+        aim: Callable[[Array], Array] | None = None
         if truth is not None and targets is not None and data.labels is not None:
             margins = data.labels.margins_of(seen, offset, aside if folds else None) if everybody else None
             metric = quality = data.labels.held_out(truth, margins, offset)
+            if agreement.batches.stages > 1 and aimed is not None:
+                aim = _aiming(assembly.settings, data.labels, aimed, truth, aside)
             if agreement.evaluate_every and quality.name == "accuracy":
                 lacking = "are all of one class" if data.labels.outputs == 1 else "lack a class"
                 raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
@@ -183,7 +188,7 @@ def build(
                 trained_columns = take_rows(features, train) if again else columns
                 own = OwnRows(trained_columns, targets[train], seen, _parts(folds, aside))
                 measured = Measured(quality, own if everybody else _without_columns(aimed, len(seen)))
-        context = replace(context, evaluation=EvaluationRows(seen, metric, people))
+        context = replace(context, evaluation=EvaluationRows(seen, metric, people, aim))
     if everybody:
         learning = np.arange(len(learning))
     wanted = labelled if again else labelled[kept]
@@ -215,6 +220,23 @@ def _without_columns(targets: Array | None, rows: int) -> OwnRows:
         raise DataError("the label party has no labels")
     known = targets[known_rows(targets)]
     return OwnRows(np.zeros((len(known), 1)), known, np.zeros((rows, 1)))
+
+
+def _aiming(
+    settings: ObjectiveSettings, labels: LabelModel, first: Array, truth: Array, places: Places
+) -> Callable[[Array], Array]:
+    """From the scores of the first stage to the targets of the second one.
+
+    `truth`: the labels of the scored rows. `places`: where these are among all.
+    """
+
+    def aim(scores: Array) -> Array:
+        working, targets = labels.aim_again(scores, truth, settings.option("margin_bound")), first.copy()
+        if working is not None:
+            targets[places] = working
+        return targets
+
+    return aim
 
 
 def _aimed(

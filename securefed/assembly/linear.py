@@ -16,7 +16,7 @@ from securefed.data.storage import new_table, row_blocks
 from securefed.declare import check_choice
 from securefed.errors import DataError, SettingError
 from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel
-from securefed.protocols.agreement import Agreement, Member, encoded_bits
+from securefed.protocols.agreement import Agreement, Member, encoded_bits, halved_precision
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.blind.statistics import MOST_WRAPS, wrap_bound
@@ -33,7 +33,7 @@ REFIT_SHARE = 3
 FEW_HELD_OUT = 500
 """Fewer held-out rows are too few to calibrate with: a curve of two numbers costs 1/rows of log loss. Then
 all rows are held out, in turns."""
-FOLDS = 5
+FOLDS, STAGES = 5, 2
 MOST_FOLDED = 500
 """Columns of all parties up to which every fold may have a matrix of its own."""
 NETWORK_RATE, ADAM_RATE = 0.5, 0.01
@@ -93,7 +93,7 @@ class LinearAssembly(Assembly[LinearSettings]):
 
         Where the last rounds learn from held-out rows too (`batches.holdout_rows`), programs take all rows,
         else the others. Few rows are all held out, in turns: a model for each fold, from statistics of the
-        same pass, scores the rows that it did not learn from.
+        same pass, scores the rows that it did not learn from. With classes they take turns twice.
         """
         settings = self.settings
         names, models_ = {member.name for member in members}, settings.option("local_model")
@@ -102,10 +102,12 @@ class LinearAssembly(Assembly[LinearSettings]):
             raise SettingError(f"local_model: {unknown} given, the parties are {', '.join(sorted(names))}")
         again, stopping = self.refit_rounds(members) if holdout else 0, settings.stopping()
         if again:
-            folds = FOLDS if holdout < FEW_HELD_OUT and self._bears(members, again, outputs) else 1
+            folds, stages = self._turns(members, again, outputs) if holdout < FEW_HELD_OUT else (1, 1)
             holdout = rows if folds > 1 else holdout
-            until = folds * (settings.rounds - again)
-            batches = Batches(rows, None, settings.seed, False, holdout, until, folds)
+            # In plain every round opens gradients of one model.
+            abreast = settings.blind and folds > 1
+            until = (1 if abreast else folds) * stages * (settings.rounds - again)
+            batches = Batches(rows, None, settings.seed, False, holdout, until, folds, stages, abreast)
             stopping = replace(stopping, rounds=until + again)
         else:
             batches = settings.batches(rows - holdout)
@@ -133,14 +135,23 @@ class LinearAssembly(Assembly[LinearSettings]):
             ),
         )
 
-    def _bears(self, members: tuple[Member, ...], again: int, outputs: int) -> bool:
-        """Whether there is room for the matrices of all folds, and shares bear all their rounds."""
-        settings = self.settings
-        sizes = [member.parameters for member in members]
+    def _turns(self, members: tuple[Member, ...], again: int, outputs: int) -> tuple[int, int]:
+        """Folds and stages of few rows: as many as there is room for, and as shares bear.
+
+        Least squares is exact for numbers. A second stage is for the logistic loss, where two scores can have
+        half of the bits each.
+        """
+        settings, sizes = self.settings, [member.parameters for member in members]
         turns = 1 if settings.algorithm.order == "parallel" else len(members)
-        rounds = FOLDS * (settings.rounds - again) + again
-        bound = wrap_bound(sizes, rounds, outputs, turns, FOLDS + 1)
-        return sum(sizes) <= MOST_FOLDED and bound <= MOST_WRAPS
+        classes = settings.loss == "logistic" and settings.taylor
+        twice = classes and halved_precision(settings.option("score_precision")) >= 0
+        for stages in (STAGES, 1) if twice else (1,):
+            models = FOLDS * stages
+            rounds = models * (settings.rounds - again) + again
+            bound = wrap_bound(sizes, rounds, outputs, turns, FOLDS + 1, models + 1)
+            if sum(sizes) <= MOST_FOLDED and bound <= MOST_WRAPS:
+                return FOLDS, stages
+        return 1, 1
 
     def _value_bits(self) -> int:
         """Bits of a contribution or a score with its noise, whichever is larger."""
@@ -162,8 +173,10 @@ class LinearAssembly(Assembly[LinearSettings]):
         share = batches.effective_size / batches.rows
         plain_rounds = settings.exact or settings.option("dp_noise") > 0.0
         plain_rounds = plain_rounds or settings.algorithm.order != "parallel"
-        again = batches.holdout_until // batches.folds or None
-        return Automatic(share, share == 1.0 and not plain_rounds, again, batches.folds)
+        if not batches.holdout_until:
+            return Automatic(share, share == 1.0 and not plain_rounds)
+        again, restarts = batches.model_rounds, batches.holdout_until // batches.model_rounds
+        return Automatic(share, share == 1.0 and not plain_rounds, again, restarts)
 
     def steps(self, agreement: Agreement, columns: Array) -> OwnSteps:
         """Return how a party with a linear model moves; `columns` with the intercept's."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
@@ -21,11 +22,19 @@ from securefed.protocols.blind.linear import (
     RELEASE_STEP,
     folds_and_systems,
     round_products,
-    system_of,
+    systems_of,
     turns,
 )
 from securefed.protocols.blind.loop import PREPARE_STEP
-from securefed.protocols.blind.scoring import CHUNK, KEY_STEP, SCORE_STEP, SEAL_STEP, SEALED_ROWS, ScorePlan
+from securefed.protocols.blind.scoring import (
+    CHUNK,
+    KEY_STEP,
+    SCORE_STEP,
+    SEAL_STEP,
+    SEALED_ROWS,
+    ScorePlan,
+    chunks_of,
+)
 from securefed.protocols.blind.statistics import PART_STEP, PassPlan
 from securefed.protocols.blind.transfer import COUNT_BYTES, SCORE_TRIP, transfer_pass
 from securefed.protocols.blind.transfer_algebra import TransferPlan
@@ -112,14 +121,16 @@ class Schedule(ABC):
         `broken`: in several attempts. Each has a scoring key of its own, so one may be new at any scoring.
         """
         agreement, introduced = self.agreement, False
-        if get_objective(agreement.objective).same_people:
-            scored = self._agreed_rows
         yield from self._setup()
         for t in range(rounds):
             yield from self._round(t)
             if agreement.evaluates_after(t):
                 yield from self._before_scores("evaluation", t)
-                yield from self._scoring("evaluation", t, scored(t), introduced, seal=True)
+                before = 0
+                for rows in self._agreed_rows(t) or [scored(t)]:
+                    known = introduced or before > 0
+                    yield from self._scoring("evaluation", t, rows, known, before, seal=True)
+                    before += chunks_of(rows)
                 introduced = not broken
             if agreement.watched:
                 for name in self._scores.multipliers():
@@ -129,9 +140,11 @@ class Schedule(ABC):
         yield from self._scoring("release", last, 0, introduced, seal=True)
         yield from self._after()
 
-    def _agreed_rows(self, t: int) -> int:
-        scored = self.agreement.scored_after(t)
-        return int(scored.stop - scored.start)
+    def _agreed_rows(self, t: int) -> list[int]:
+        """The rows that each model scores; none where the agreement does not say them."""
+        if not get_objective(self.agreement.objective).same_people:
+            return []
+        return [int(rows.stop - rows.start) for rows in self.agreement.scored_after(t).values()]
 
     def prediction(self, rows: int) -> Iterator[Due]:
         """Yield the messages that score so many rows by a model at rest."""
@@ -156,17 +169,17 @@ class Schedule(ABC):
         size = None if self._lengths is None else self._lengths.reply(product)
         return Due(peer, owner, "reply", when, size)
 
-    def _product(self, owner: str, peer: str, product: Product, step: int) -> Iterator[Due]:
+    def _product(self, owner: str, peer: str, product: Product, step: int, t: int = 0) -> Iterator[Due]:
         """A product of the setup."""
-        when = When("setup", 0, step)
+        when = When("setup", t, step)
         yield from self._operand(owner, peer, product, when)
         windows = -(-len(self._blocks(product)) // WINDOW)
         for _ in range(windows if windows > AHEAD else 0):
             yield Due(peer, owner, "received", when, 1)
         yield self._reply(owner, peer, product, when)
 
-    def _part(self, sender: str, receiver: str, count: int, step: int) -> Due:
-        return Due(sender, receiver, "part", When("setup", 0, step), size_in_bytes(count))
+    def _part(self, sender: str, receiver: str, count: int, step: int, t: int = 0) -> Due:
+        return Due(sender, receiver, "part", When("setup", t, step), size_in_bytes(count))
 
     def _prepared(self, products: Iterable[Product]) -> Iterator[Due]:
         """The correlations of all rounds."""
@@ -186,7 +199,10 @@ class Schedule(ABC):
             if name not in self._holders:
                 yield Due(self.agreement.label_party, name, "progress", When("training", t, 0), 1)
 
-    def _scoring(self, phase: str, t: int, rows: int, introduced: bool, *, seal: bool) -> Iterator[Due]:
+    def _scoring(
+        self, phase: str, t: int, rows: int, introduced: bool, chunks: int = 0, *, seal: bool
+    ) -> Iterator[Due]:
+        """`chunks`: of rows that other models scored in this round."""
         plan = self._scores
         label_party, second, helper = plan.label_party, plan.second, plan.helper
         if not introduced:
@@ -200,7 +216,7 @@ class Schedule(ABC):
                 yield Due(helper, name, "model-share", when, size)
             if helper is not None and phase == "evaluation":
                 yield Due(name, label_party, "received", when, 1)
-        for chunk, start in enumerate(range(0, rows, CHUNK)):
+        for chunk, start in enumerate(range(0, rows, CHUNK), start=chunks):
             when, count = When(phase, t, SCORE_STEP + chunk), min(CHUNK, rows - start)
             product, size = plan.rows_product(count), size_in_bytes(count * plan.outputs)
             yield from self._operand(label_party, second, product, when)
@@ -248,7 +264,8 @@ class LinearSchedule(Schedule):
                 yield from self._product(owner, peer, product, PART_STEP + 1 + fold)
         if plan.helper is not None:
             yield from self._parts()
-        systems = [system_of(self.agreement.batches, t) for t in range(self.agreement.stopping.rounds)]
+        rounds, batches = range(self.agreement.stopping.rounds), self.agreement.batches
+        systems = [system for t in rounds for system in systems_of(batches, t)]
         yield from self._prepared(prepared_products(*round_products(plan, self._moving, systems)))
 
     def _turned(self) -> Iterator[Due]:
@@ -280,10 +297,24 @@ class LinearSchedule(Schedule):
                         yield self._part(name, holder, product.left * product.right, PART_STEP)
 
     def _round(self, t: int) -> Iterator[Due]:
-        count = self._pass.columns * self._pass.outputs
+        batches = self.agreement.batches
+        if batches.aims_anew(t):
+            yield from self._aimed(t)
+        count = self._pass.columns * self._pass.outputs * len(systems_of(batches, t))
         for turn in range(len(self._moving)):
             yield from self._trip((count, count), "training", t, turn)
         yield from self._progress(t)
+
+    def _aimed(self, t: int) -> Iterator[Due]:
+        """A pass for other targets."""
+        plan = replace(self._pass, only_targets=True)
+        for owner, peer in plan.pairs():
+            yield from self._key(owner, peer, When("setup", t, KEY_STEP))
+            for fold in range(len(plan.folds)):
+                product = plan.product(owner, peer, fold)
+                yield from self._product(owner, peer, product, PART_STEP + 1 + fold, t)
+                if plan.helper is not None:
+                    yield self._part(peer, plan.helper, product.left * product.right, PART_STEP, t)
 
 
 class TransferSchedule(Schedule):

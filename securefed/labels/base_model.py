@@ -84,6 +84,8 @@ class LabelOptions:
     weighted: bool = False
     """Rows have weights of their own."""
     offset: bool = False
+    automatic: bool = False
+    """The weights of classes were not asked for."""
 
     @property
     def any(self) -> bool:
@@ -101,7 +103,7 @@ class LabelOptions:
         most, least = max(counts.values(), default=0), min(counts.values(), default=0)
         if len(counts) == 2 and least < RARE * (most + least):
             chosen = {name: float(np.sqrt(most / count)) for name, count in counts.items()}
-        return replace(self, class_weight=chosen)
+        return replace(self, class_weight=chosen, automatic=chosen is not None)
 
     def check(self, loss: Loss, *, taylor: bool, dp_noise: float) -> None:
         """SettingError where they do not go together."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -36,6 +36,7 @@ from securefed.labels.quality import (
     compared,
     judged,
 )
+from securefed.labels.working import SIZE, working_targets
 from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]
@@ -62,6 +63,8 @@ class LabelModel:
     """What scores are added to, where there were wishes."""
     unseen_margins: Array | None = None
     """Of the own fit, for each row that it learnt from, by a fit without it. Not saved."""
+    staged: bool = False
+    """The training has two stages. Not saved."""
 
     @classmethod
     def of(
@@ -130,7 +133,28 @@ class LabelModel:
         aims = self.own.targets(columns, targets, relative, shift, self.loss)
         aims[trained] = aimed
         _check_bound(aims, party, margin_bound, "weighted residuals of the label party's own fit")
+        if self.staged:
+            size = float(np.sqrt(np.mean(aims**2))) or 1.0
+            factor = min(SIZE / size, margin_bound / max(float(np.abs(aims).max()), size))
+            aims, self.own = aims * factor, replace(self.own, step=self.own.step / factor)
         return aims
+
+    def expect_stages(self) -> None:
+        """Drop automatic weights of classes: a second stage does more for a rare one. Scores are to be large,
+        since few bits of them are told.
+        """
+        self.staged = True
+        if self.wishes.automatic:
+            self.wishes = replace(self.wishes, class_weight=None, automatic=False)
+
+    def aim_again(self, scores: Array, targets: Array, margin_bound: float) -> Array | None:
+        """Return the targets of a second stage, from the scores of the first one and the labels of the same
+        rows. None: they stay as they are, since they are around an own fit.
+        """
+        if self.wishes.any:
+            return None
+        curve = Calibration.curve(scores, targets)
+        return working_targets(curve.slope * scores + curve.offset, targets > 0, margin_bound)
 
     def total(self, scores: Array, party: str, columns: Array, offset: Array | None) -> Array:
         """Scores of the joint fit, with what the label party adds to them."""

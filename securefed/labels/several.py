@@ -23,6 +23,7 @@ from securefed.labels.calibration import ClassCurve, least_rows, softmax
 from securefed.labels.label_model import LabelModel, missing_labels
 from securefed.labels.metrics import Answers
 from securefed.labels.quality import HeldOut, Holdout, OwnRows, compared, judged
+from securefed.labels.working import working_targets
 from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]
@@ -144,6 +145,13 @@ class ClassModels(SeveralModels):
                 for each, side in zip(self._known(), self.sides, strict=True)
             ]
         )
+
+    def aim_again(self, scores: Array, targets: Array, margin_bound: float) -> Array | None:
+        truth = np.argmax(targets, axis=1)
+        if len(truth) < least_rows(self.outputs):
+            return None
+        curve = ClassCurve.of(scores, truth)
+        return working_targets(scores @ curve.weights + curve.offsets, targets > 0, margin_bound)
 
     def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
         return self.compare(measured.targets, scores, own)

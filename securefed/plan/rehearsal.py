@@ -161,9 +161,14 @@ class Rehearsal:
 
     @property
     def bytes_once(self) -> int:
-        """Bytes before the first round and after the last one; for a blind run with all evaluations."""
+        """Bytes before the first round and after the last one; for a blind run with all evaluations, and with
+        what rounds of several models send more than the last one.
+        """
         phases = ("setup", "release", *(["evaluation"] if self.blind else []))
-        return sum(sum(self.traffic(phase).values()) for phase in phases)
+        once = sum(sum(self.traffic(phase).values()) for phase in phases)
+        rounds = range(self.last_round) if self.blind else ()
+        last = sum(self.traffic().values())
+        return once + sum(sum(self.traffic(round_=t).values()) - last for t in rounds)
 
 
 class SampledColumns(PassColumns):

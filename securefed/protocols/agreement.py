@@ -20,6 +20,7 @@ from securefed.declare import check_choice, check_number
 from securefed.errors import SettingError
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
 from securefed.protocols.scoring.blur import PRECISION
+from securefed.protocols.scoring.score_ledger import RANGE_BITS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +136,11 @@ def warn_of_trust(scheme: str, reveal: str, objective: str) -> None:
     """Issue each of `trust_lines` as a TrustWarning."""
     for line in trust_lines(scheme, reveal, objective):
         warnings.warn(line, TrustWarning, stacklevel=3)
+
+
+def halved_precision(precision: int) -> int:
+    """Return the precision at which two scores show as many bits as one does; below 0 there is none."""
+    return (precision - RANGE_BITS) // 2
 
 
 FRACTION_BITS = 32
@@ -283,17 +289,24 @@ class Agreement:
     def evaluates_after(self, round_: int) -> bool:
         """Return whether an evaluation follows the round."""
         due, batches = round_ + 1 == self.stopping.rounds, self.batches
-        if batches.holdout_rows:  # the end of a fold's model; later rounds may learn from the fold
-            due = batches.fold(round_) is not None and batches.fold(round_) != batches.fold(round_ + 1)
+        if batches.holdout_rows:  # later rounds may learn from the fold
+            due = batches.ends_models(round_)
         last = self.holdout > 0 and due
         return last or (self.evaluate_every > 0 and (round_ + 1) % self.evaluate_every == 0)
 
-    def scored_after(self, round_: int) -> slice:
-        """Return which of the rows to measure with are scored after the round: of several folds one."""
-        sizes, fold = self.batches.fold_sizes, self.batches.fold(round_)
-        if len(sizes) == 1 or fold is None:
-            return slice(0, self.holdout or self.batches.rows)
-        return slice(sum(sizes[:fold]), sum(sizes[: fold + 1]))
+    def scored_after(self, round_: int) -> dict[int, slice]:
+        """Return which of the rows to measure with are scored after the round, by fold."""
+        sizes, folds = self.batches.fold_sizes, self.batches.left_out(round_)
+        if len(sizes) == 1 or not folds:
+            return {0: slice(0, self.holdout or self.batches.rows)}
+        return {fold: slice(sum(sizes[:fold]), sum(sizes[: fold + 1])) for fold in folds}
+
+    @property
+    def training_precision(self) -> int:
+        """Bits after the point of a score during training. Scores of two stages show no more bits than one
+        score at `score_precision`.
+        """
+        return self.score_precision if self.batches.stages == 1 else halved_precision(self.score_precision)
 
     @property
     def common_rows(self) -> int:

@@ -52,6 +52,8 @@ class EvaluationRows:
     metric: Callable[[Array], float] | None = None
     people: Sequence[bytes] | None = None
     """Whom each row is about, where ids say so."""
+    aim: Callable[[Array], Array] | None = None
+    """From the scores of a first stage to the targets of the second one, which are for all rows."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class PartyLoop(ABC):
         self._scoring = np.frombuffer(secrets.token_bytes(SCORING_BYTES), np.uint8)
         """What questions about held-out rows belong to, in a scored party's ledger."""
         self._held_scores: State = {}
-        """Scores of held-out rows by fold, at the label party."""
+        """Scores of held-out rows by stage and fold, at the label party."""
         self._asked: State | None = None
         """The state before the last evaluation, with everything that determines its question."""
         self._question: State = {}
@@ -150,6 +152,8 @@ class PartyLoop(ABC):
         """Run the party's program and return its outcome."""
         agreement = self._agreement
         note_agreement(link, agreement)
+        if agreement.batches.stage(self.first_round) and not agreement.batches.aims_anew(self.first_round):
+            self._aim(self._next_targets())
         await self._begin(link)
         link.mark("setup")
         link.phase = "training"
@@ -158,6 +162,9 @@ class PartyLoop(ABC):
         for t in range(self.first_round - self._repeats, self.last_round):
             if not self._repeats:
                 self._asked = None
+                if agreement.batches.aims_anew(t):
+                    self._aim(self._next_targets())
+                    await self._share_targets(link, t)
                 await self._round(link, t)
             metric = None
             if agreement.evaluates_after(t):
@@ -188,6 +195,12 @@ class PartyLoop(ABC):
     async def _begin(self, link: Link) -> None:  # noqa: B027  # nothing to do is allowed
         """Exchange keys and prepare before the first round."""
 
+    def _aim(self, targets: Array | None) -> None:  # noqa: B027  # likewise
+        """Take the targets of the second stage, at the label party."""
+
+    async def _share_targets(self, link: Link, t: int) -> None:  # noqa: B027  # likewise
+        """Bring new targets to where round t needs them."""
+
     @abstractmethod
     async def _round(self, link: Link, t: int) -> None: ...
 
@@ -216,8 +229,10 @@ class PartyLoop(ABC):
         """
 
     @abstractmethod
-    async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
-        """Take part in an evaluation. Return the scores at the label party, else None."""
+    async def _scores(self, link: Link, rows: Array | None, t: int, fold: int) -> Array | None:
+        """Take part in an evaluation of the model without `fold`. Return the scores at the label party, else
+        None.
+        """
 
     async def _end(self, link: Link) -> None:  # noqa: B027  # likewise
         """Finish after the last round."""
@@ -233,23 +248,34 @@ class PartyLoop(ABC):
             self.guard.expect(evaluation.features, due, *sizes, scoring)
 
     async def _metric(self, link: Link, t: int) -> float | None:
-        evaluation, agreement = self._evaluation, self._agreement
+        evaluation, batches = self._evaluation, self._agreement.batches
         features = None if evaluation is None else evaluation.features
-        if features is not None and agreement.batches.folds > 1:
-            features = features[agreement.scored_after(t)]
-        scores = await self._scores(link, features, t)
+        several, stage, scores = batches.folds > 1, batches.stage(t), None
+        for fold, part in self._agreement.scored_after(t).items():
+            rows = features[part] if several and features is not None else features
+            scores = await self._scores(link, rows, t, fold)
+            if scores is not None and several:
+                self._held_scores[f"{stage}.{fold}"] = scores
         if scores is None or evaluation is None or evaluation.metric is None:
             return None
-        if agreement.batches.folds > 1:
-            fold = agreement.batches.fold(t)
-            self._held_scores[str(fold)] = scores
-            if fold != agreement.batches.folds - 1:
+        if several:
+            if stage < batches.stages - 1 or fold < batches.folds - 1:
                 return None
-            scores = np.concatenate([self._held_scores[str(each)] for each in range(fold + 1)])
+            scores = self._scores_of(stage)
         metric = float(evaluation.metric(scores))
         # The first answer to a question counts. A peer that breaks off and answers otherwise would get
         # another verdict under the same key.
         return metric if self._asked is None else float(self._asked.setdefault(METRIC, np.array(metric)))
+
+    def _scores_of(self, stage: int) -> Array:
+        """Return the scores of all folds, one after another."""
+        folds = self._agreement.batches.folds
+        return np.concatenate([self._held_scores[f"{stage}.{fold}"] for fold in range(folds)])
+
+    def _next_targets(self) -> Array | None:
+        """Return the targets of the second stage, at the label party. None: they stay as they are."""
+        aim = None if self._evaluation is None else self._evaluation.aim
+        return None if aim is None else aim(self._scores_of(0))
 
     async def _verdict(self, link: Link, t: int, metric: float | None) -> tuple[Reason | None, bool]:
         """Return the label party's reason to stop, or None, and whether this model is the best so far."""

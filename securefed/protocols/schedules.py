@@ -202,8 +202,9 @@ class Batches:
 
     `holdout_rows` of the rows (see `held_out`) are held out until round `holdout_until`. Every batch is then
     all rows, and training does not use the held-out ones before that. In `folds` the held-out rows take
-    turns: the rounds until then are cut into as many equal parts, each of which begins anew and leaves one
-    fold out.
+    turns. There is a model for each fold, which leaves it out: `abreast` in the same rounds, or one after
+    another in equal parts of these rounds. With two `stages` there are further models, on targets that follow
+    from the scores of the first (securefed.labels.working).
     """
 
     rows: int
@@ -213,6 +214,8 @@ class Batches:
     holdout_rows: int = 0
     holdout_until: int = 0
     folds: int = 1
+    stages: int = 1
+    abreast: bool = False
 
     def __post_init__(self) -> None:
         check_flag("fixed", self.fixed)
@@ -221,10 +224,11 @@ class Batches:
             object.__setattr__(self, "size", check_integer("size", self.size, least=1, most=self.rows))
         object.__setattr__(self, "seed", check_integer("seed", self.seed, least=0, most=2**64 - 1))
         check_integer("folds", self.folds, least=1)
+        check_integer("stages", self.stages, least=1, most=1 if self.folds == 1 else 2)
         most = self.rows - 1 if self.folds == 1 else self.rows
         check_integer("holdout_rows", self.holdout_rows, least=0, most=most)
         check_integer("holdout_until", self.holdout_until, least=0)
-        if self.holdout_until % self.folds:
+        if self.holdout_until % (self.stages * self.folds if not self.abreast else self.stages):
             raise SettingError(f"holdout_until: {self.holdout_until} given for {self.folds} folds")
         if self.holdout_rows and self.size is not None:
             raise SettingError(
@@ -253,24 +257,41 @@ class Batches:
         chosen = np.argsort(words, kind="stable")[start : start + size]
         return np.sort(chosen).astype(np.intp, copy=False)
 
-    def fold(self, t: int) -> int | None:
-        """Return the fold that round t leaves out; None if there is none, or all are learnt from."""
+    @property
+    def model_rounds(self) -> int:
+        """Rounds of a model that leaves rows out."""
+        return self.holdout_until // (self.stages * (1 if self.abreast else self.folds))
+
+    def left_out(self, t: int) -> tuple[int, ...]:
+        """Return the folds of which round t trains models, each without its fold; none in the last rounds."""
         if not self.holdout_rows or t >= self.holdout_until:
-            return None
-        return t // (self.holdout_until // self.folds)
+            return ()
+        return tuple(range(self.folds)) if self.abreast else (t // self.model_rounds % self.folds,)
+
+    def stage(self, t: int) -> int:
+        """Return the stage of round t; the last rounds, which learn from all rows, belong to the last one."""
+        return self.stages - 1 if not self.left_out(t) else t * self.stages // self.holdout_until
 
     def begins_anew(self, t: int) -> bool:
-        """Return whether round t begins the model of another fold, of which the last one may know rows."""
-        return t > 0 and self.fold(t) is not None and self.fold(t) != self.fold(t - 1)
+        """Return whether round t begins models that leave out rows of which the last ones may know."""
+        return t > 0 and bool(self.left_out(t)) and t % self.model_rounds == 0
+
+    def aims_anew(self, t: int) -> bool:
+        """Return whether round t is the first one on other targets."""
+        return t > 0 and self.stage(t) != self.stage(t - 1)
+
+    def ends_models(self, t: int) -> bool:
+        """Return whether round t is the last one of models that leave rows out."""
+        return bool(self.left_out(t)) and (t + 1) % self.model_rounds == 0
 
     def held(self, fold: int) -> NDArray[np.intp]:
         """Return the row numbers of a fold, in ascending order."""
         return _folds(self.rows, self.holdout_rows, self.folds, self.seed)[fold]
 
     def trained(self, t: int) -> NDArray[np.intp]:
-        """Return the row numbers that round t learns from."""
-        fold = self.fold(t)
-        return self.batch(t) if fold is None else np.setdiff1d(np.arange(self.rows), self.held(fold))
+        """Return the row numbers that round t learns from; `abreast`: but for those that are left out."""
+        folds = [self.held(fold) for fold in self.left_out(t)]
+        return np.setdiff1d(np.arange(self.rows), np.concatenate(folds)) if folds else self.batch(t)
 
     @property
     def fold_sizes(self) -> list[int]:

@@ -273,8 +273,8 @@ class OwnSteps:
         self.overlap = self._parties if self.automatic else 1
         """The factor of the party's own curvature in local steps."""
         self._all = self._problem(features)
-        self._matrices: dict[int | None, Array] = {}
-        """By the fold that is left out."""
+        self._matrices: dict[tuple[int, ...], Array] = {}
+        """By the folds that are left out."""
         if not self.automatic and not allow_unstable:
             self._check()
 
@@ -303,12 +303,12 @@ class OwnSteps:
         agreed, steps = self._agreement.learning_rate(t), self._agreement.algorithm.local_steps
         if not self.automatic:
             return self._problem(self._batch(t)).update_matrix(agreed, steps)
-        fold = self._agreement.batches.fold(t)
-        if fold not in self._matrices:
+        folds = self._agreement.batches.left_out(t)
+        if folds not in self._matrices:
             # Before they are learnt from, rows that are set aside say nothing, not even by their columns.
-            problem = self._all if fold is None else self._problem(self._batch(t))
-            self._matrices[fold] = problem.update_matrix(problem.step, steps)
-        return agreed * self._matrices[fold]
+            problem = self._problem(self._batch(t)) if folds else self._all
+            self._matrices[folds] = problem.update_matrix(problem.step, steps)
+        return agreed * self._matrices[folds]
 
     def root(self) -> Array:
         """Return P^(1/2) of all own rows, for blind training. It serves all rounds, scaled by `factor`."""

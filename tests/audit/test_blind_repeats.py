@@ -369,9 +369,9 @@ def test_another_question_after_each_interruption(
     attempts = 1
     with suppress(ScoreRefusal):
         for attempts in range(2, 6):
-            share = states["L"][f"{BLOCK}p0"].copy()
+            share = states["L"][f"{BLOCK}0.p0"].copy()
             share[5] ^= attempts
-            states["L"][f"{BLOCK}p0"] = share
+            states["L"][f"{BLOCK}0.p0"] = share
             given = {name: dict(state) for name, state in states.items()}
             score_run(columns, labels, guards=guards, states=given, **settings)
     assert attempts == (5 if naive else 3)

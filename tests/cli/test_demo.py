@@ -159,7 +159,7 @@ def test_every_way_of_it_is_encrypted_and_good(words: tuple[str, ...], tmp_path:
         assert facts["auc"] > facts["auc_central"] - 0.01  # type: ignore[operator]
         assert facts["auc"] > facts["auc_alone"]  # type: ignore[operator]
         assert facts["saw"]["lab"] == "only ciphertexts and random shares"  # type: ignore[index]
-        assert "353 scores of held-out people; otherwise only ciphertexts" in facts["saw"]["clinic"]  # type: ignore[index]
+        assert "706 scores of held-out people; otherwise only ciphertexts" in facts["saw"]["clinic"]  # type: ignore[index]
         assert facts["bytes"] < 10_000_000  # type: ignore[operator]
     if {"--parties", "--helper"} & set(words):
         assert "notary  only ciphertexts and random shares" in text

@@ -50,6 +50,7 @@ class Run:
         states: dict[str, Any] | None = None,
         earlier: Run | None = None,
         tap: Any = None,
+        later: Array | None = None,
     ) -> None:
         self.names = [f"p{k}" for k in range(len(columns) - 1)] + ["labels"]
         members = tuple(Member(n, c.shape[1], True) for n, c in zip(self.names, columns, strict=True))
@@ -58,13 +59,19 @@ class Run:
             details = (*self.agreement.details, ("warm_start", True))
             self.agreement = replace(self.agreement, details=details)
         self.scores: list[Array] = []
+        self.first: list[Array] = []
+        """Scores that the targets of a second stage, `later`, were made of."""
+        self.later = targets if later is None else later
+        self.checkpoints: dict[str, list[Any]] = {}
         self.programs: dict[str, Any] = {}
         for name, own in zip(self.names, columns, strict=True):
             last = name == "labels"
             seen = None if rows is None else rows[self.names.index(name)]
-            evaluation = None if seen is None else EvaluationRows(seen, self._metric if last else None)
+            evaluation = None if seen is None else EvaluationRows(seen)
+            if evaluation is not None and last:
+                evaluation = replace(evaluation, metric=self._metric, aim=self._aim)
             steps = assembly.steps(self.agreement, own)
-            context = PartyContext(evaluation=evaluation).guarding(name, own)
+            context = PartyContext(evaluation=evaluation, on_round=self._keep(name)).guarding(name, own)
             context.guard.ledger.mode = "off"  # type: ignore[union-attr]
             self.programs[name] = BlindParty(
                 self.agreement,
@@ -77,7 +84,12 @@ class Run:
             )
         if len(columns) > 2:
             self.programs[HELPER] = BlindParty(
-                self.agreement, assembly.settings.loss_function, None, None, PartyContext(), scheme
+                self.agreement,
+                assembly.settings.loss_function,
+                None,
+                None,
+                PartyContext(on_round=self._keep(HELPER)),
+                scheme,
             )
         for name, state in (states or {}).items():
             self.programs[name].restore(state)
@@ -93,6 +105,14 @@ class Run:
             tap=tap,
         )
 
+    def _keep(self, name: str) -> Any:
+        kept = self.checkpoints.setdefault(name, [])
+        return lambda state: kept.append(self.programs[name].checkpoint())
+
+    def _aim(self, scores: Array) -> Array:
+        self.first.append(scores)
+        return self.later
+
     def _metric(self, scores: Array) -> float:
         self.scores.append(scores)
         return float(np.mean(scores))
@@ -102,13 +122,18 @@ class Run:
         """The opened parameters, in the basis of the run."""
         second = HELPER if HELPER in self.programs else self.names[0]
         total = shares.add(self.programs["labels"]._phi, self.programs[second]._phi)
-        return shares.to_floats(total, VALUE_BITS)
+        return shares.to_floats(total, VALUE_BITS)[:, -self.agreement.outputs :]
 
 
 def plain(
-    run: Run, columns: list[Array], targets: Array, assembly: LinearAssembly, rounds: int | None = None
+    run: Run,
+    columns: list[Array],
+    targets: Array,
+    assembly: LinearAssembly,
+    rounds: int | None = None,
+    fold: int = -1,
 ) -> Array:
-    """The same rounds in the clear, or the first of them."""
+    """The same rounds in the clear, or the first of them, for the model without that fold."""
     agreement, loss = run.agreement, assembly.settings.loss_function
     roots = [steps.root() for steps in run.steps]
     z = np.hstack([x @ root for x, root in zip(columns, roots, strict=True)])
@@ -121,12 +146,15 @@ def plain(
     phi = previous = np.zeros((z.shape[1], targets.shape[1]))
     rate = agreement.learning_rate
     for t in range(agreement.stopping.rounds if rounds is None else rounds):
-        rows = agreement.batches.trained(t)
+        rows, folds = np.arange(n), agreement.batches.left_out(t)
+        if folds:
+            rows = np.setdiff1d(rows, agreement.batches.held(folds[fold]))
         if agreement.batches.begins_anew(t):
             phi = previous = np.zeros_like(phi)
         share = len(rows) / n
         matrix = loss.margin_weight / n * z[rows].T @ z[rows] + agreement.l2 * share * penalty
-        vector = -loss.label_weight / n * z[rows].T @ targets[rows]
+        aims = run.later if agreement.batches.stage(t) else targets
+        vector = -loss.label_weight / n * z[rows].T @ aims[rows]
         momentum = rate.momentum(t) if isinstance(rate, Automatic) else 0.0
         factor = rate(t) if isinstance(rate, Automatic) else rate(t) / rate(0)
         new = phi.copy()
@@ -175,11 +203,11 @@ def test_the_last_rounds_learn_from_held_out_rows(parties: int, monkeypatch: pyt
 def test_few_rows_are_held_out_in_turns(parties: int, outputs: int) -> None:
     """A person's score is that of a model of the other folds; the last model is of all rows."""
     columns, targets = table(parties, outputs=outputs)
-    assembly = LinearAssembly(LinearSettings(rounds=60))
-    batches = Batches(60, None, 0, False, 60, 200, 5)
+    assembly = LinearAssembly(LinearSettings(rounds=60, loss="linear"))
+    batches = Batches(60, None, 0, False, 60, 40, 5, abreast=True)
     _, held = batches.division
     run = Run(columns, targets, assembly, held=15, rows=[c[held] for c in columns])
-    assert run.agreement.batches == batches and run.agreement.stopping.rounds == 220
+    assert run.agreement.batches == batches and run.agreement.stopping.rounds == 60
     np.testing.assert_allclose(run.phi, plain(run, columns, targets, assembly), atol=1e-7)
     (scores,) = run.scores
     z = np.hstack([x @ steps.root() for x, steps in zip(columns, run.steps, strict=True)])
@@ -187,10 +215,64 @@ def test_few_rows_are_held_out_in_turns(parties: int, outputs: int) -> None:
     for fold, own in enumerate(found):
         known, rows = targets.copy(), batches.held(fold)
         known[rows] = 9.0  # a model does not know the labels of the rows that it scores
-        expected = z[rows] @ plain(run, columns, known, assembly, 40 * (fold + 1))
+        expected = z[rows] @ plain(run, columns, known, assembly, 40, fold)
         np.testing.assert_allclose(
             own.reshape(expected.shape), expected, atol=(parties - 1) * 2.0**-11 + 1e-6
         )
+
+
+@pytest.mark.parametrize("parties,outputs", [(2, 1), (3, 2)])
+def test_a_second_stage_has_targets_that_follow_from_the_scores_of_the_first(
+    parties: int, outputs: int
+) -> None:
+    """All rounds are those in the clear. Scores of both stages together show no more than one score does."""
+    columns, targets = table(parties, outputs=outputs)
+    later = np.random.default_rng(9).normal(size=targets.shape)
+    assembly = LinearAssembly(LinearSettings(rounds=6))
+    batches = Batches(60, None, 0, False, 60, 8, 5, 2, abreast=True)
+    _, held = batches.division
+    run = Run(columns, targets, assembly, held=15, rows=[c[held] for c in columns], later=later)
+    assert run.agreement.batches == batches and run.agreement.stopping.rounds == 10
+    np.testing.assert_allclose(run.phi, plain(run, columns, targets, assembly), atol=1e-7)
+    z = np.hstack([x @ steps.root() for x, steps in zip(columns, run.steps, strict=True)])
+    blur = (parties - 1) * 2.0**-3
+    for stage, scores in enumerate((run.first[-1], run.scores[-1])):
+        found = np.split(scores, np.cumsum(batches.fold_sizes)[:-1])
+        for fold, own in enumerate(found):
+            rows = batches.held(fold)
+            expected = z[rows] @ plain(run, columns, targets, assembly, 4 * (stage + 1), fold)
+            error = np.abs(own.reshape(expected.shape) - expected).max()
+            assert 2.0**-8 < error <= blur + 1e-6
+    assert run.agreement.training_precision == 2 and run.agreement.score_precision == 10
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+@pytest.mark.parametrize("done", [3, 4, 5, 8, 9])
+def test_a_run_of_two_stages_goes_on_from_any_checkpoint(parties: int, done: int) -> None:
+    """Before the last scores of the first stage, after them, and in the second stage. The targets of the
+    second stage follow from scores that the label party kept.
+    """
+    columns, targets = table(parties)
+    later = np.random.default_rng(9).normal(size=targets.shape)
+    assembly = LinearAssembly(LinearSettings(rounds=6))
+    _, held = Batches(60, None, 0, False, 60, 8, 5, 2, abreast=True).division
+    rows = [c[held] for c in columns]
+    whole = Run(columns, targets, assembly, held=15, rows=rows, later=later)
+    states = {name: kept[done - 1] for name, kept in whole.checkpoints.items()}
+    resumed = Run(columns, targets, assembly, held=15, rows=rows, later=later, states=states)
+    np.testing.assert_allclose(resumed.phi, whole.phi, atol=1e-7)
+    if resumed.first:
+        np.testing.assert_allclose(resumed.first[-1], whole.first[-1], atol=(parties - 1) * 2.0**-2)
+
+
+@pytest.mark.parametrize("precision,stages", [(5, 1), (6, 2), (10, 2)])
+def test_a_second_stage_takes_scores_that_can_be_halved(precision: int, stages: int) -> None:
+    columns, _ = table(2)
+    assembly = LinearAssembly(LinearSettings(rounds=6, protection=Blind(score_precision=precision)))
+    members = tuple(Member(f"p{k}", c.shape[1], True) for k, c in enumerate(columns))
+    made = assembly.agreement(members, 60, 1, holdout=15)
+    assert made.batches.stages == stages
+    assert stages * (made.training_precision + 6) <= precision + 6
 
 
 @pytest.mark.parametrize("parties,outputs", [(2, 1), (2, 3), (4, 2)])

@@ -103,6 +103,17 @@ def test_default_settings_train_and_predict_whatever_the_columns_hold(columns: i
             model.decision_function([party.take(np.arange(50)) for party in given])
 
 
+def test_a_run_that_asks_anew_at_all_its_places_is_a_second_scoring() -> None:
+    """Each place counts for itself: a third question at one of them is a third scoring."""
+    ledger = ScoreLedger(KEY)
+    asked = [ask(ledger, bytes([n]), scoring=b"training", place=bytes([n % 2])) for n in range(4)]
+    assert [state.scorings for state in asked] == [1, 1, 2, 2] and asked[-1].bits == 4 * 16
+    again = ScoreLedger(KEY)
+    again.restore(ledger.to_bytes())
+    with pytest.raises(ScoreRefusal, match="scored 3 times: 80 bits"):
+        ask(again, b"4", scoring=b"training", place=bytes([0]))
+
+
 def test_questions_of_one_scoring_count_once_and_all_their_bits() -> None:
     ledger = ScoreLedger(KEY)
     for number in range(5):

@@ -336,25 +336,51 @@ class TestRecipe:
         assert made.learning_rate == Automatic(1.0, True, 6)
 
     def test_few_rows_are_held_out_in_turns(self) -> None:
-        made = LinearAssembly(LinearSettings(rounds=9)).agreement(self.member(True), 103, holdout=20)
+        made = LinearAssembly(LinearSettings(rounds=9, loss="linear")).agreement(
+            self.member(True), 103, holdout=20
+        )
         batches = made.batches
         assert (batches.rows, made.holdout, made.common_rows, batches.folds) == (103, 103, 103, 5)
-        assert batches.fold_sizes == [21, 21, 21, 20, 20] and made.stopping.rounds == 33
-        assert [t for t in range(33) if made.evaluates_after(t)] == [5, 11, 17, 23, 29]
-        assert [t for t in range(33) if batches.begins_anew(t)] == [6, 12, 18, 24]
-        assert made.evaluations_from(0) == 1 and made.learning_rate == Automatic(1.0, True, 6, 5)
-        assert [made.learning_rate(t) for t in (0, 6, 24, 30)] == [made.learning_rate(0)] * 4
+        assert batches.fold_sizes == [21, 21, 21, 20, 20] and made.stopping.rounds == 9
+        assert [t for t in range(9) if made.evaluates_after(t)] == [5]
+        assert not any(batches.begins_anew(t) for t in range(9))
+        assert batches.left_out(0) == batches.left_out(5) == (0, 1, 2, 3, 4) and batches.left_out(6) == ()
+        assert [each.stop for each in made.scored_after(5).values()] == [21, 42, 63, 83, 103]
+        assert made.evaluations_from(0) == 1 and made.learning_rate == Automatic(1.0, True, 6)
         everybody = np.concatenate([batches.held(fold) for fold in range(5)])
         assert np.array_equal(np.sort(everybody), np.arange(103))
-        for t in (0, 6, 29):
-            fold = batches.fold(t)
-            assert fold is not None and not set(batches.trained(t)) & set(batches.held(fold))
-        assert len(batches.trained(30)) == 103
         wide = (Member("a", 400, True), Member("b", 101, True))
         assert LinearAssembly(LinearSettings()).agreement(wide, 103, holdout=20).batches.folds == 1
         assert (
             LinearAssembly(LinearSettings()).agreement(self.member(True), 103, 20_000, 20).batches.folds == 1
         )
+
+    def test_few_rows_of_classes_take_turns_twice(self) -> None:
+        made = LinearAssembly(LinearSettings(rounds=9)).agreement(self.member(True), 103, holdout=20)
+        batches = made.batches
+        assert (batches.folds, batches.stages, made.stopping.rounds) == (5, 2, 15)
+        assert [t for t in range(15) if made.evaluates_after(t)] == [5, 11]
+        assert [t for t in range(15) if batches.begins_anew(t)] == [6]
+        assert [t for t in range(15) if batches.aims_anew(t)] == [6]
+        assert [batches.stage(t) for t in (0, 5, 6, 11, 12, 14)] == [0, 0, 1, 1, 1, 1]
+        assert made.evaluations_from(0) == 1, "two scores of half the bits are one scoring"
+        assert made.learning_rate == Automatic(1.0, True, 6, 2)
+        assert [made.learning_rate(t) for t in (0, 6, 12)] == [made.learning_rate(0)] * 3
+
+    def test_in_plain_folds_come_one_after_another(self) -> None:
+        made = LinearAssembly(LinearSettings(rounds=9, protection=Plain(like="blind")))
+        agreement = made.agreement(self.member(True), 103, holdout=20)
+        batches = agreement.batches
+        assert (batches.folds, batches.stages, agreement.stopping.rounds) == (5, 2, 63)
+        assert [t for t in range(63) if agreement.evaluates_after(t)] == list(range(5, 60, 6))
+        assert [t for t in range(63) if batches.begins_anew(t)] == list(range(6, 60, 6))
+        assert [t for t in range(63) if batches.aims_anew(t)] == [30]
+        assert [batches.stage(t) for t in (0, 29, 30, 59, 60, 62)] == [0, 0, 1, 1, 1, 1]
+        assert agreement.learning_rate == Automatic(1.0, True, 6, 10)
+        for t in (0, 6, 29, 59):
+            (fold,) = batches.left_out(t)
+            assert fold == t // 6 % 5 and not set(batches.trained(t)) & set(batches.held(fold))
+        assert len(batches.trained(60)) == 103
 
     @pytest.mark.parametrize(
         "settings",

@@ -138,7 +138,7 @@ class Run:
 
         async def watched(link: Any, t: int) -> None:
             await plain(link, t)
-            stored, plan = part_of(program._question, loop.BLOCK), program._score_plan
+            stored, plan = part_of(program._question, f"{loop.BLOCK}0."), program._score_plan
             self.scored[name] = {
                 each: shares.from_bytes(array.tobytes(), (shares.LIMBS, plan.size(each), plan.outputs))
                 for each, array in stored.items()

@@ -1,6 +1,7 @@
 """Blind training of linear models: nobody sees a gradient, H, a residual or even its own parameters.
 
-    setup       the pass (statistics): shares of M and c at the two holders; then prepared products
+    setup       the pass (statistics): shares of M and c at the two holders; then prepared products. Where
+                few rows have two stages, a pass for c alone comes between them
     round t     holders exchange differences and compute their shares of M phi - c, then
                 phi <- phi + m_t (phi - phi of the round before) - eta_t (M phi - c)
     progress    label party -> parties that hold no shares: a round is over
@@ -22,7 +23,7 @@ parties that hold none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,10 +85,9 @@ def folds_and_systems(batches: Batches) -> tuple[tuple[int, ...], tuple[tuple[in
     return sizes, (*(tuple(each for each in everything if each != out) for out in holdout), everything)
 
 
-def system_of(batches: Batches, t: int) -> int:
-    """Return the system that round t solves."""
-    fold = batches.fold(t)
-    return fold if fold is not None else batches.folds if batches.holdout_rows else 0
+def systems_of(batches: Batches, t: int) -> list[int]:
+    """Return the systems that round t solves: one for each model."""
+    return [*batches.left_out(t)] or [batches.folds if batches.holdout_rows else 0]
 
 
 def round_products(
@@ -133,7 +133,8 @@ class BlindParty(BlindLoop):
             agreement.l2,
         )
         rounds, turns = agreement.stopping.rounds, len(agreement.turns)
-        bound = wrap_bound(list(sizes), rounds, plan.outputs, turns, len(plan.systems))
+        models = batches.folds * batches.stages + 1 if batches.holdout_rows else 1
+        bound = wrap_bound(list(sizes), rounds, plan.outputs, turns, len(plan.systems), models)
         check_wraps(bound, rounds, plan.columns, plan.outputs)
         self._moving = [slice(0, plan.columns)] if turns == 1 else [plan.block(name) for name in plan.names]
         """The parameters that move in each turn."""
@@ -145,7 +146,8 @@ class BlindParty(BlindLoop):
             self._own = PassColumns(plan, features, steps.root(), folds, labels)
         self._earlier_root: Array | None = None
         """P^(1/2) of the run that this one starts from."""
-        self._phi: Share = shares.zeros(plan.columns, plan.outputs)
+        self._phi: Share = shares.zeros(plan.columns, batches.folds * plan.outputs)
+        """Of a model for each fold; the last one goes on to learn from all rows."""
         self._previous: Share = self._phi
         """phi of the round before."""
         self._vectors: list[Share] = []
@@ -186,12 +188,27 @@ class BlindParty(BlindLoop):
 
     async def _prepare_rounds(self, link: Link, statistics: Statistics) -> None:
         """Prepare products for all rounds that are left: by system and turn."""
-        systems = [system_of(self._agreement.batches, t) for t in range(self.first_round, self.last_round)]
+        rounds, batches = range(self.first_round, self.last_round), self._agreement.batches
+        systems = [system for t in rounds for system in systems_of(batches, t)]
         matrices, count = round_products(self._plan, self._moving, systems)
         whole = {system: statistics.matrix(system) for system in dict.fromkeys(systems)}
         own = {name: np.ascontiguousarray(whole[name[1]][:, self._moving[name[2]]]) for name in matrices}
-        self._vectors = [statistics.vector(system) for system in range(len(self._plan.systems))]
+        self._take_vectors(statistics)
         await self._prepare(link, matrices, own, count)
+
+    def _take_vectors(self, statistics: Statistics) -> None:
+        self._vectors = [statistics.vector(system) for system in range(len(self._plan.systems))]
+
+    def _aim(self, targets: Array | None) -> None:
+        if self._own is not None and targets is not None:
+            self._own.aim(targets)
+
+    async def _share_targets(self, link: Link, t: int) -> None:
+        link.phase = "setup"
+        statistics = await run_pass(self._tools(link), replace(self._plan, only_targets=True), self._own, t)
+        link.phase = "training"
+        if statistics is not None:
+            self._take_vectors(statistics)
 
     # A round
 
@@ -202,34 +219,45 @@ class BlindParty(BlindLoop):
 
     async def _move(self, link: Link, t: int) -> None:
         batches, rate = self._agreement.batches, self._agreement.learning_rate
-        system, first = system_of(batches, t), self._is_first(link.name)
+        first = self._is_first(link.name)
         if batches.begins_anew(t):
-            self._phi = self._previous = shares.zeros(self._plan.columns, self._plan.outputs)
+            self._phi = self._previous = shares.zeros(*self._phi.shape[1:])
         momentum = rate.momentum(t) if isinstance(rate, Automatic) else 0.0
         factor = rate(t) if isinstance(rate, Automatic) else rate(t) / rate(0)
-        start, phi = self._phi, self._phi.copy()
+        start, phi, systems = self._phi, self._phi.copy(), systems_of(batches, t)
+        models = slice(0 if len(systems) > 1 else self._model_at(batches.folds - 1).start, None)
         for turn, rows in enumerate(self._moving):
-            request = self._products.times(("M", system, turn), phi)
-            (product,) = await trip(link, self._plan.peer(link.name), [request], At(turn, t))
+            requests = [
+                self._products.times(("M", system, turn), phi[:, :, self._model_at(system)])
+                for system in systems
+            ]
+            products = await trip(link, self._plan.peer(link.name), requests, At(turn, t))
             with link.activity("rounds"):
-                excess = shares.subtract(product, self._vectors[system][:, rows])
+                vectors = np.concatenate([self._vectors[system][:, rows] for system in systems], axis=2)
+                excess = shares.subtract(np.concatenate(products, axis=2), vectors)
                 gradient = shares.truncate(excess, MATRIX_BITS, first=first)
                 moved = shares.times(gradient, -round(factor * 2**SCALAR_BITS))
                 if momentum:
-                    change = shares.subtract(self._phi[:, rows], self._previous[:, rows])
+                    change = shares.subtract(start[:, rows, models], self._previous[:, rows, models])
                     moved = shares.add(moved, shares.times(change, round(momentum * 2**SCALAR_BITS)))
                 step = shares.truncate(moved, SCALAR_BITS, first=first)
-                phi[:, rows] = shares.add(phi[:, rows], step)
+                phi[:, rows, models] = shares.add(phi[:, rows, models], step)
         self._previous, self._phi = start, phi
+
+    def _model_at(self, system: int) -> slice:
+        """Return the columns of phi that solve a system."""
+        outputs, model = self._plan.outputs, min(system, self._agreement.batches.folds - 1)
+        return slice(model * outputs, (model + 1) * outputs)
 
     # Scores, and the end of the run
 
-    async def _blocks(self, link: Link, t: int) -> dict[str, Share]:
-        phi = cut(self._phi, first=self._is_first(link.name))
+    async def _blocks(self, link: Link, t: int, fold: int) -> dict[str, Share]:
+        system = fold if self._agreement.batches.left_out(t) else self._agreement.batches.folds
+        phi = cut(self._phi[:, :, self._model_at(system)], first=self._is_first(link.name))
         return {name: phi[:, self._plan.block(name)] for name in self._plan.names}
 
-    async def _rows_to_score(self, link: Link, rows: Array | None, t: int) -> int:
-        scored = self._agreement.scored_after(t)
+    async def _rows_to_score(self, link: Link, rows: Array | None, t: int, fold: int) -> int:
+        scored = self._agreement.scored_after(t)[fold]
         return int(scored.stop - scored.start)
 
     def _root(self) -> Array | None:

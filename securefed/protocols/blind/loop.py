@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +23,19 @@ from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplie
 from securefed.protocols.blind.scoring import (
     ModelPart,
     ScorePlan,
+    chunks_of,
     introduce,
     score_rows,
     score_secret,
     seal,
 )
-from securefed.protocols.loop import PartyContext, PartyLoop, State, checkpoint_array, part_of
+from securefed.protocols.loop import (
+    PartyContext,
+    PartyLoop,
+    State,
+    checkpoint_array,
+    part_of,
+)
 from securefed.transport import Link
 
 Array = NDArray[np.float64]
@@ -82,16 +90,18 @@ class BlindLoop(PartyLoop):
     # Scores, and the end of the run
 
     @abstractmethod
-    async def _blocks(self, link: Link, t: int) -> dict[str, Share]:
-        """Return a holder's shares of the score's parameters, by party."""
+    async def _blocks(self, link: Link, t: int, fold: int) -> dict[str, Share]:
+        """Return a holder's shares of the score's parameters, by party: of the model without that fold."""
 
     def _root(self) -> Array | None:
         """Return the matrix that scored rows are multiplied by; a helper has none."""
         return None
 
-    async def _model(self, link: Link, t: int) -> tuple[ModelPart, Encryptor | Multiplier]:
-        question = self._question or await self._make_question(link, t)
-        plan, stored, self._question = self._score_plan, part_of(question, BLOCK), {}
+    async def _model(self, link: Link, t: int, fold: int = 0) -> tuple[ModelPart, Encryptor | Multiplier]:
+        self._question = question = self._question or await self._make_question(link, t)
+        if fold == max(self._agreement.scored_after(t)):
+            self._question = {}
+        plan, stored = self._score_plan, part_of(question, f"{BLOCK}{fold}.")
         secret = self._score_secret = checkpoint_array(question, QUESTION_SEED).tobytes()
         blocks = {name: _restored(stored, name, (LIMBS, plan.size(name), plan.outputs)) for name in stored}
         if self._score_keys is None:
@@ -103,24 +113,29 @@ class BlindLoop(PartyLoop):
     async def _make_question(self, link: Link, t: int) -> State:
         """Compute the shares that scores are made of once: doing it again may round them otherwise."""
         secret = self._score_secret or score_secret(link, self._score_plan, self._scheme)
-        blocks = await self._blocks(link, t) if self._is_holder(link.name) else {}
-        stored = {f"{BLOCK}{name}": _stored(block) for name, block in blocks.items()}
-        return {QUESTION_SEED: np.frombuffer(secret, np.uint8), **stored}
+        stored: State = {QUESTION_SEED: np.frombuffer(secret, np.uint8)}
+        for fold in self._agreement.scored_after(t):
+            blocks = await self._blocks(link, t, fold) if self._is_holder(link.name) else {}
+            stored |= {f"{BLOCK}{fold}.{name}": _stored(block) for name, block in blocks.items()}
+        return stored
 
     def _forget_question(self) -> None:
         self._score_keys, self._score_secret = None, b""
 
-    async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
+    async def _scores(self, link: Link, rows: Array | None, t: int, fold: int) -> Array | None:
         if rows is None and link.name in self._score_plan.names:
             raise SettingError("evaluation: no rows to evaluate on")
-        count = await self._rows_to_score(link, rows, t)
-        part, keys = await self._model(link, t)
+        count = await self._rows_to_score(link, rows, t, fold)
+        part, keys = await self._model(link, t, fold)
+        part.plan = replace(part.plan, precision=self._agreement.training_precision)
         folds = self._agreement.batches.folds > 1
         scoring = self._scoring.tobytes() if folds else self._scoring.tobytes() + t.to_bytes(8, "little")
-        return await score_rows(link, part, keys, rows, count, self.guard, t, scoring)
+        before = [places for each, places in self._agreement.scored_after(t).items() if each < fold]
+        chunk = sum(chunks_of(places.stop - places.start) for places in before)
+        return await score_rows(link, part, keys, rows, count, self.guard, t, scoring, chunk)
 
     @abstractmethod
-    async def _rows_to_score(self, link: Link, rows: Array | None, t: int) -> int:
+    async def _rows_to_score(self, link: Link, rows: Array | None, t: int, fold: int) -> int:
         """Return how many rows an evaluation scores."""
 
     async def _end(self, link: Link) -> None:

@@ -167,6 +167,11 @@ class ModelPart:
         return part
 
 
+def chunks_of(rows: int) -> int:
+    """Return in how many chunks so many rows are scored."""
+    return -(-rows // CHUNK)
+
+
 def cut(share: Share, *, first: bool) -> Share:
     """A share of a finished model, with fewer bits (securefed.protocols.blind.statistics)."""
     return shares.reduce_bits(share, MODEL_BITS, first=first)
@@ -268,12 +273,13 @@ async def score_rows(
     guard: ScoreGuard,
     t: int,
     scoring: bytes | None = None,
+    first_chunk: int = 0,
 ) -> Array | None:
     """Take one party's part in scoring `count` rows. The label party gets the scores: (count,), or (count,
     outputs) if there are several.
 
     `rows`: this party's columns of the rows, None at a helper. `scoring`: what the questions belong to (None:
-    these alone), for a scored party's ledger.
+    these alone), for a scored party's ledger. `first_chunk`: chunks that other models scored in this round.
     """
     scoring = os.urandom(SECRET_BYTES) if scoring is None else scoring
     if rows is None and link.name != part.plan.helper:
@@ -283,7 +289,7 @@ async def score_rows(
         raise SettingError(f"scores: {link.name} has {len(own)} rows to score, {count} were agreed")
     scores = []
     for chunk, start in enumerate(range(0, count, CHUNK)):
-        some, at = own[start : start + CHUNK], At(SCORE_STEP + chunk, t)
+        some, at = own[start : start + CHUNK], At(SCORE_STEP + first_chunk + chunk, t)
         if isinstance(keys, Encryptor):
             scores.append(await _ask(link, part, keys, some, at))
         elif rows is None:

@@ -72,10 +72,12 @@ def feature_bits(rows: int) -> int:
     return round((64.0 - log2(max(rows, 1))) / 2.0)
 
 
-def wrap_bound(sizes: list[int], rounds: int, outputs: int, turns: int = 1, systems: int = 1) -> float:
+def wrap_bound(
+    sizes: list[int], rounds: int, outputs: int, turns: int = 1, systems: int = 1, models: int = 1
+) -> float:
     """Bound the probability that any truncation of a run wraps; `sizes`: columns of each party.
 
-    Every system has matrices of its own and tells one model.
+    Every system has matrices of its own. `models` are told.
     """
     columns, parties = sum(sizes), len(sizes)
     # Entries of a cross block add up to sqrt(d_i d_j) times its Frobenius norm, at most sqrt(min)/K.
@@ -85,7 +87,7 @@ def wrap_bound(sizes: list[int], rounds: int, outputs: int, turns: int = 1, syst
     moved = rounds * turns * outputs * sqrt(columns) * GRADIENT_BOUND
     moved += moved * 4.0 * 2.0 ** (SCALAR_BITS + VALUE_BITS - PRODUCT_BITS)
     told = outputs * columns * 2.0 ** (VALUE_BITS - MODEL_BITS + WIDTH - PRODUCT_BITS)
-    return (systems * (passed + told) + moved) * 2.0 ** (PRODUCT_BITS - WIDTH)
+    return (systems * passed + moved + models * told) * 2.0 ** (PRODUCT_BITS - WIDTH)
 
 
 def check_wraps(bound: float, rounds: int, columns: int, outputs: int) -> None:
@@ -161,16 +163,20 @@ class PassPlan(Parties):
     label_weight: float
     margin_weight: float
     l2: float
+    only_targets: bool = False
+    """The pass is for c alone, with other targets. M stays."""
 
     def pairs(self) -> list[tuple[str, str]]:
         """(encryptor, multiplier) of every cross block: the label party first, then in order."""
         others = self.names[:-1]
         inner = [(first, second) for i, first in enumerate(others) for second in others[i + 1 :]]
+        inner = [] if self.only_targets else inner
         return [(self.label_party, name) for name in others] + inner
 
     def product(self, encryptor: str, multiplier: str, fold: int) -> Product:
         """The label party's targets go with its columns."""
-        left = self.size(encryptor) + (self.outputs if encryptor == self.label_party else 0)
+        left = 0 if self.only_targets else self.size(encryptor)
+        left += self.outputs if encryptor == self.label_party else 0
         bits = min(LEFT_BITS, feature_bits(self.rows) + 16)
         return Product(self.folds[fold], left, self.size(multiplier), LEFT_BITS, bits, digit_bits=bits + 1)
 
@@ -186,14 +192,20 @@ class PassColumns:
         self, plan: PassPlan, features: Array, root: Array, folds: Sequence[Rows], targets: Array | None
     ) -> None:
         self._plan, self._features, self.root, self._folds = plan, features, root, folds
-        self._targets = None if targets is None else targets.reshape(len(targets), -1)
+        self._targets: Array | None = None
+        if targets is not None:
+            self.aim(targets)
         self._grams: dict[int, Array] = {}
 
-    def left(self, fold: int) -> Operand:
+    def aim(self, targets: Array) -> None:
+        """Take other targets, for all rows."""
+        self._targets = targets.reshape(len(targets), -1)
+
+    def left(self, fold: int, *, only_targets: bool = False) -> Operand:
         """Return what is encrypted: (b/n) Z and, at the label party, -(a/n) y, at the scale of products."""
-        plan, size = self._plan, len(self.root)
+        plan, size = self._plan, 0 if only_targets else len(self.root)
         scale = 2.0 ** (PRODUCT_BITS - feature_bits(plan.rows)) / plan.rows
-        root = self.root * (plan.margin_weight * scale)
+        root = self.root[:, :size] * (plan.margin_weight * scale)
         outputs = 0 if self._targets is None else self._targets.shape[1]
 
         def operand(first: int, last: int) -> Array:
@@ -265,8 +277,9 @@ class Statistics:
     def keep_own(self, name: str, columns: PassColumns) -> None:
         """Take the holder's own blocks."""
         plan = self._plan
-        blocks = [columns.own_block(system) for system in range(len(plan.systems))]
-        self._own.append((plan.block(name), [shares.from_floats(block, MATRIX_BITS) for block in blocks]))
+        if not plan.only_targets:
+            blocks = [columns.own_block(system) for system in range(len(plan.systems))]
+            self._own.append((plan.block(name), [shares.from_floats(block, MATRIX_BITS) for block in blocks]))
         if name == plan.label_party:
             targets = [columns.own_target(fold) for fold in range(len(plan.folds))]
             self._targets[name] = self._summed([shares.from_floats(each, PRODUCT_BITS) for each in targets])
@@ -276,7 +289,7 @@ class Statistics:
 
     def add_product(self, pair: tuple[str, str], folds: list[Share]) -> None:
         """Add a share of a cross block. A product with the label party has the targets in its last rows."""
-        size, totals = self._plan.size(pair[0]), self._summed(folds)
+        size, totals = 0 if self._plan.only_targets else self._plan.size(pair[0]), self._summed(folds)
         self.add_block(pair, [total[:, :size] for total in totals])
         if pair[0] == self._plan.label_party:
             self._targets[pair[1]] = [total[:, size:].transpose(0, 2, 1) for total in totals]
@@ -308,58 +321,64 @@ class Statistics:
         return vector
 
 
-async def run_pass(tools: CrossTools, plan: PassPlan, columns: PassColumns | None) -> Statistics | None:
-    """Take one party's part. Holders get their statistics, other parties None. A helper has no columns."""
+async def run_pass(
+    tools: CrossTools, plan: PassPlan, columns: PassColumns | None, t: int = 0
+) -> Statistics | None:
+    """Take one party's part of a pass before round t. Holders get their statistics, other parties None. A
+    helper has no columns.
+    """
     link, label_party = tools.link, plan.label_party
     holds = link.name in plan.holders
     statistics = Statistics(plan, first=link.name == label_party)
     if columns is not None:
-        products = await pass_products(tools, plan, columns)
+        products = await pass_products(tools, plan, columns, t)
         if holds:
             statistics.keep_own(link.name, columns)
-        else:
+        elif not plan.only_targets:
             blocks = [columns.own_block(system) for system in range(len(plan.systems))]
             split_parts(link, plan, [shares.from_floats(block, PRODUCT_BITS) for block in blocks])
         for pair, folds in products.items():
             if holds:
                 statistics.add_product(pair, folds)
             elif pair[0] == label_party:
-                send_parts(link, plan.second, folds)
+                send_parts(link, plan.second, folds, t)
             else:
                 split_parts(link, plan, folds)
     if not holds:
         return None
     for name in plan.names[:-1] if plan.helper is not None else ():
-        square = (plan.size(name), plan.size(name))
-        statistics.add_block((name, name), await take_parts(link, name, [square] * len(plan.systems)))
+        if not plan.only_targets:
+            square = (plan.size(name), plan.size(name))
+            statistics.add_block((name, name), await take_parts(link, name, [square] * len(plan.systems)))
         for pair in plan.pairs():
             if name in pair and not (link.name == pair[0] == label_party):
                 due = [plan.product(*pair, fold) for fold in range(len(plan.folds))]
-                parts = await take_parts(link, name, [(each.left, each.right) for each in due])
+                parts = await take_parts(link, name, [(each.left, each.right) for each in due], t)
                 statistics.add_product(pair, parts)
     return statistics
 
 
 async def pass_products(
-    tools: CrossTools, plan: PassPlan, columns: PassColumns
+    tools: CrossTools, plan: PassPlan, columns: PassColumns, t: int = 0
 ) -> dict[tuple[str, str], list[Share]]:
     """Return this party's shares of every product that it takes part in, by fold. Keys end here."""
     products: dict[tuple[str, str], list[Share]] = {}
-    me, steps = tools.link.name, [At(PART_STEP + 1 + fold) for fold in range(len(plan.folds))]
+    me, steps = tools.link.name, [At(PART_STEP + 1 + fold, t) for fold in range(len(plan.folds))]
     for encryptor in dict.fromkeys(left for left, _ in plan.pairs()):
         multipliers = [right for left, right in plan.pairs() if left == encryptor]
         if me == encryptor:
-            own = await tools.encryptor(multipliers, at=At(KEY_STEP))
+            own = await tools.encryptor(multipliers, at=At(KEY_STEP, t))
             for fold, at in enumerate(steps):
                 for name in multipliers:
                     product = plan.product(encryptor, name, fold)
-                    await own.send(name, product, columns.left(fold), at=at)
+                    operand = columns.left(fold, only_targets=plan.only_targets)
+                    await own.send(name, product, operand, at=at)
                 for name in multipliers:
                     share = await own.read(name, plan.product(encryptor, name, fold), at=at)
                     products.setdefault((encryptor, name), []).append(share)
             own.end()
         elif me in multipliers:
-            theirs = await tools.multiplier(encryptor, at=At(KEY_STEP))
+            theirs = await tools.multiplier(encryptor, at=At(KEY_STEP, t))
             products[encryptor, me] = [
                 await theirs.multiply(plan.product(encryptor, me, fold), columns.right(fold), at=at)
                 for fold, at in enumerate(steps)
@@ -377,13 +396,13 @@ def split_parts(link: Link, plan: PassPlan, whole: list[Share]) -> None:
     send_parts(link, plan.second, [shares.subtract(*both) for both in zip(whole, parts, strict=True)])
 
 
-def send_parts(link: Link, peer: str, parts: list[Share]) -> None:
+def send_parts(link: Link, peer: str, parts: list[Share], t: int = 0) -> None:
     for part in parts:
-        link.send(peer, "part", shares.to_bytes(part), step=PART_STEP)
+        link.send(peer, "part", shares.to_bytes(part), round=t, step=PART_STEP)
 
 
-async def take_parts(link: Link, peer: str, shapes: Sequence[tuple[int, ...]]) -> list[Share]:
+async def take_parts(link: Link, peer: str, shapes: Sequence[tuple[int, ...]], t: int = 0) -> list[Share]:
     return [
-        shares.from_bytes(await link.receive("part", peer, step=PART_STEP), (LIMBS, *shape))
+        shares.from_bytes(await link.receive("part", peer, round=t, step=PART_STEP), (LIMBS, *shape))
         for shape in shapes
     ]

@@ -215,14 +215,14 @@ class BlindTransferParty(BlindLoop):
 
     # Scores, and the end of the run
 
-    async def _blocks(self, link: Link, t: int) -> dict[str, Share]:
+    async def _blocks(self, link: Link, t: int, fold: int) -> dict[str, Share]:
         """Return a holder's shares of v, and of the label party's column, which is 0."""
         b, a = self._agreement.names
         moves = self._steps(link, t).score_map(self.maps)
         v = await run_moves(link, self._pass.peer(link.name), moves, At(SCORE_TRIP, t))
         return {b: cut(v, first=self._is_first(link.name)), a: shares.zeros(1, self._plan.outputs)}
 
-    async def _rows_to_score(self, link: Link, rows: Array | None, t: int) -> int:
+    async def _rows_to_score(self, link: Link, rows: Array | None, t: int, fold: int) -> int:
         """Return how many rows are scored. The label party tells the helper, which knows neither."""
         label_party, helper = self._pass.label_party, self._pass.helper
         if link.name == helper:

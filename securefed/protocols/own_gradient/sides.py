@@ -207,6 +207,10 @@ class LinearSide(Side):
         self._margin_bound = margin_bound
         self.begin(np.arange(len(features)))
 
+    def aim(self, targets: Array) -> None:
+        """Take other targets, for all rows."""
+        self._labels = targets
+
     def begin(self, batch: Rows) -> None:
         self._rows = self._features[batch]
         self._targets = None if self._labels is None else self._labels[batch]

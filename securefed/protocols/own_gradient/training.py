@@ -57,7 +57,7 @@ from securefed.protocols.own_gradient.openings import (
     take,
 )
 from securefed.protocols.own_gradient.prediction import Scores, serve_scores
-from securefed.protocols.own_gradient.sides import Side, TransferScorer
+from securefed.protocols.own_gradient.sides import LinearSide, Side, TransferScorer
 from securefed.protocols.schedules import proximal_pull
 from securefed.protocols.steps import Optimiser, OwnSteps
 from securefed.transport import Link
@@ -201,6 +201,10 @@ class DataParty(PartyLoop):
         self._keys = await distribute_keys(link, self._agreement, self._holder, self._mapper)
         self._exchange = Exchange(link, self._agreement, self._keys, self._side)
 
+    def _aim(self, targets: Array | None) -> None:
+        if targets is not None and isinstance(self._side, LinearSide):
+            self._side.aim(targets)
+
     async def _round(self, link: Link, t: int) -> None:
         agreement, exchange = self._agreement, self._exchange
         if agreement.batches.begins_anew(t):
@@ -291,7 +295,7 @@ class DataParty(PartyLoop):
             return {}
         return {SEALED: np.frombuffer(own.encrypt(scorer.phi, scorer.fixed).to_bytes(), np.uint8)}
 
-    async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
+    async def _scores(self, link: Link, rows: Array | None, t: int, fold: int) -> Array | None:
         scorer, own = self._side.scorer(), self._keys.own
         if isinstance(scorer, TransferScorer) and own is not None and SEALED in self._question:
             scorer.sealed[own.public.key_id] = self._question[SEALED].tobytes()
@@ -318,7 +322,7 @@ class KeyHolderParty(PartyLoop):
                     if agreement.opens_at(name, q):
                         await serve(link, agreement, self._own, self.ledger, name, t, q)
 
-    async def _scores(self, link: Link, rows: Array | None, t: int) -> None:
+    async def _scores(self, link: Link, rows: Array | None, t: int, fold: int) -> None:
         await _all_stored(link, self._agreement, t)
         await serve_scores(link, self._agreement, self._own, None, t)
 

@@ -21,7 +21,8 @@ One *scoring* may take several questions: chunks of rows, or folds that models o
 is in one of them. People with equal rows are not told apart, so that each of them may be counted in several.
 That is still one scoring, and all its bits count. A scoring asks once at each of its *places* (a chunk of a
 round). Another question at the same place is another scoring: a label party could interrupt a run after every
-answer, and ask otherwise when it goes on.
+answer, and ask otherwise when it goes on. Places that were asked as often belong to the same scorings: a run
+that goes back and asks anew at all of its places makes two.
 
 A dishonest label party can aim every opening at one person: with a column of its own that singles that person
 out, scores of *other* people tell about this one. So the ledger also has a total over all people
@@ -135,8 +136,8 @@ class ScoreLedger:
         """(scorings, bits) by person."""
         self._answered: dict[bytes, set[bytes]] = {}
         """People by question."""
-        self._scored: dict[bytes, set[bytes]] = {}
-        """People by scoring."""
+        self._scored: dict[bytes, dict[bytes, int]] = {}
+        """People by scoring, and how often each was asked about at one place of it."""
         self._placed: dict[bytes, set[bytes]] = {}
         """Questions by place."""
         self._records = b""
@@ -165,7 +166,7 @@ class ScoreLedger:
         if self.mode == "off" or not scorings:
             return
         self._catch_up()
-        scored = self._scored.get(self._name(b"", scoring, b"")[SCORING], set())
+        scored = self._scored.get(self._name(b"", scoring, b"")[SCORING], {})
         hashes = [each for each in map(self._person, people) if each not in scored]
         step = scorings * score_bits(precision_bits, outputs)
         told = [self._told.get(each, (0, 0)) for each in hashes]
@@ -283,16 +284,20 @@ class ScoreLedger:
             answered = self._answered.setdefault(name[QUESTION], set())
             after = {each: self._after(each, name, bits) for each in people if each not in answered}
             self._told.update(after)
+            scored = self._scored.setdefault(name[SCORING], {})
+            scored |= {each: max(scored.get(each, 0), self._times(each, name)) for each in after}
             answered.update(people)
-            self._scored.setdefault(name[SCORING], set()).update(people)
             self._placed.setdefault(name[PLACE], set()).add(name[QUESTION])
 
     def _after(self, person: bytes, name: bytes, bits: int) -> tuple[int, int]:
         """Return the scorings and bits of a person after a new question."""
         scorings, before = self._told.get(person, (0, 0))
-        repeated = any(person in self._answered[each] for each in self._placed.get(name[PLACE], ()))
-        same = person in self._scored.get(name[SCORING], ()) and not repeated
-        return scorings + (not same), before + bits
+        known = self._scored.get(name[SCORING], {}).get(person, 0)
+        return scorings + (self._times(person, name) > known), before + bits
+
+    def _times(self, person: bytes, name: bytes) -> int:
+        """Return how often a person is asked about at a place, with a new question there."""
+        return 1 + sum(person in self._answered[each] for each in self._placed.get(name[PLACE], ()))
 
     def _name(self, question: bytes, scoring: bytes, place: bytes) -> bytes:
         """Return hashes of the question, of the scoring that it belongs to, and of its place there."""
