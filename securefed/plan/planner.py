@@ -336,11 +336,14 @@ def _rehearsed(
 
 
 def _beyond(few: Estimate, many: Estimate, share: float) -> Estimate:
-    """Return few + share * (many - few), for everything that is sent and done."""
+    """Return few + share * (many - few), for everything that is sent and done.
+
+    Measured times of few can be the longer ones. So beyond both it is at least what many took.
+    """
 
     def grown(name: str) -> float:
         low, high = getattr(few, name), getattr(many, name)
-        return max(0.0, float(low + (high - low) * share))
+        return float(max(high if share >= 1.0 else min(low, high), low + (high - low) * share))
 
     return replace(
         many,

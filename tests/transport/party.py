@@ -68,7 +68,7 @@ def main(settings: dict[str, Any]) -> None:
         Identity.load(folder),
         listen=settings["listen"],
         peers=peers,
-        timeouts=Timeouts(join=30, patience=20, beat=0.2, answer=2, farewell=10),
+        timeouts=Timeouts(join=30, patience=20, beat=0.2, answer=2, farewell=5),
     ) as endpoint:
         if pool is not None:
             (worker,) = pool.map(own_pid, [None])

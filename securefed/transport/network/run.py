@@ -292,8 +292,9 @@ class Driver:
 
         while untold and (now := self._host.now()) - begun < timeouts.farewell:
             for name, line in tuple(untold.items()):
-                absent = line.failed >= begun and now - attempt.others[name].heard > timeouts.answer
-                if line.answered >= begun or absent:
+                other = attempt.others[name]
+                absent = other.hello is None or now - other.heard > timeouts.answer
+                if line.answered >= begun or (absent and line.failed >= begun):
                     del untold[name]
                 else:
                     line.greet(attempt, timeouts.farewell)
