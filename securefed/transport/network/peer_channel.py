@@ -35,7 +35,10 @@ from securefed.transport.network.tunnel import TunnelPort
 LEAST_PIECE = 1 << 15
 """Bytes of the first piece on a new connection, and of every piece on a very slow one."""
 PIECE_BEATS = 4
-"""How long a piece may take, in beats. Progress is seen by the piece."""
+"""How long a piece should take, in beats. Progress is seen by the piece."""
+PATIENT_BEATS = 3
+"""How long a small piece may take, in beats, before it is sent again on a new connection. A larger piece may
+take twice as long as it should. Each piece that was too late doubles the time of the next one."""
 OVERDUE = 1.0
 """Seconds after its deadline until a question is given up that grpc has not ended."""
 
@@ -87,6 +90,8 @@ class Line:
         self._warm = False
         self._rate = 0.0
         """Bytes a second of the last piece that was not small."""
+        self._late = 0
+        """How many pieces in a row were too late."""
         self._asks, self._carries = connect(), connect()
         self._post = self._carries.unary_unary(POST)
 
@@ -179,12 +184,18 @@ class Line:
     def post(self, envelope: Envelope, piece: memoryview) -> PieceReceipt:
         """Send a piece of a message and wait for its receipt, for half of the patience at most."""
         begun, rate, self._rate = self._host.now(), self._rate, 0.0
-        receipt = codec.decode_receipt(
-            self._post(codec.encode_letter(envelope, piece), timeout=self._timeouts.patience / 2)
-        )
+        beats = (PATIENT_BEATS if len(piece) <= LEAST_PIECE else 2 * PIECE_BEATS) << self._late
+        seconds = min(beats * self._timeouts.beat, self._timeouts.patience / 2)
+        receipt = codec.decode_receipt(self._post(codec.encode_letter(envelope, piece), timeout=seconds))
+        self._late = 0
         large = len(piece) >= LEAST_PIECE
         self._rate = len(piece) / max(self._host.now() - begun, 1e-6) if large else rate
         return receipt
+
+    def too_late(self) -> None:
+        """Send the next piece on a new connection, and wait longer for it."""
+        self._late = min(self._late + 1, 8)
+        self.renew()
 
     def renew(self) -> None:
         """Replace the connection for messages. Its pending calls fail."""
@@ -338,7 +349,7 @@ class Sender:
             elif isinstance(problem, PeerRefused):
                 attempt.fail(problem)
             elif error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                self._line.renew()  # it may be dead, and neither end was told
+                self._line.too_late()  # the connection may be dead, and neither end was told
             return str(problem)
         except Malformed as error:
             attempt.fail(Malformed(f"{name} answered with {error}"))
