@@ -7,7 +7,7 @@ import pytest
 
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
-from tests.protocols.federation import KEYS, Federation, blobs, linear, split
+from tests.protocols.federation import FULL_KEYS, Federation, blobs, linear, split
 from tests.transport.network import Town, result
 
 
@@ -16,7 +16,7 @@ def build(parties: int, scheme: str) -> Federation:
     return linear(
         split(features, parties),
         labels,
-        KEYS,
+        FULL_KEYS,
         scheme=scheme,
         rounds=2,
         batch=8,
