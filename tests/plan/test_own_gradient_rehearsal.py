@@ -189,7 +189,7 @@ def test_of_many_local_steps_some_are_rehearsed_and_the_others_count_as_much(nam
             marks=pytest.mark.slow,
         ),
         pytest.param(replace(SCENARIOS["ckks pair"], rows=70_001), marks=pytest.mark.slow),
-        Scenario(transfer(hidden=16), TWO, 5003),
+        pytest.param(Scenario(transfer(hidden=16), TWO, 5003), marks=pytest.mark.slow),
     ],
     ids=["plain", "paillier", "paillier batches", "ckks", "ckks transfer"],
 )

@@ -88,6 +88,7 @@ def slow_ring(rounds: int) -> Callable[[Link], Any]:
     return program
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_cut_is_opened_again() -> None:
     town = outbound_town("bank", "shop")
     cut = threading.Event()
@@ -110,6 +111,7 @@ def test_a_connection_that_is_cut_is_opened_again() -> None:
     assert {result(each).outcome for each in found.values()} == {100}
 
 
+@pytest.mark.slow
 def test_a_silent_connection_is_replaced_within_half_of_the_patience() -> None:
     """Nothing comes through any more, and nobody is told: as behind a router that forgot the connection."""
     town = outbound_town("bank", "shop")
