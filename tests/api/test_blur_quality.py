@@ -36,11 +36,16 @@ def test_area_and_accuracy_on_breast_cancer_stay_the_same(
         tmp_path, protection=OwnGradient(scheme=scheme, key_bits=2048, score_precision=precision)
     )
     blurred = model.decision_function(parties(NEW, labelled=False))
-    assert 2.0 ** -(precision + 3) < np.abs(blurred - exact).max() <= 2.0 ** -(precision + 1) + 2.0**-17
+    most = 2.0 ** -(precision + 1) + 2.0**-17
+    assert 2.0 ** -(precision + 3) < np.abs(blurred - exact).max() <= most
+    # Only scores that are nearer to each other, or to 0, than their blur can change places.
+    positive = LABELS[NEW] > 0
+    near = np.mean(np.abs(np.subtract.outer(exact[positive], exact[~positive])) <= 2 * most)
     areas = [roc_auc_score(LABELS[NEW], scores) for scores in (exact, blurred)]
-    assert areas[0] > 0.9 and abs(areas[0] - areas[1]) <= 1e-3
+    assert areas[0] > 0.9 and abs(areas[0] - areas[1]) <= near < 2e-3
+    unsure = np.mean(np.abs(exact) <= most)
     right = [np.mean((scores > 0) == LABELS[NEW]) for scores in (exact, blurred)]
-    assert abs(right[0] - right[1]) <= 1e-3
+    assert abs(right[0] - right[1]) <= unsure < 0.02
 
 
 def test_fifteen_columns_of_398_people_bear_three_scorings() -> None:
