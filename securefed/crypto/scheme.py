@@ -166,9 +166,9 @@ class Framed(ABC):
         """Return a frame."""
 
     @classmethod
+    @abstractmethod
     def from_frame(cls, public: Any, frame: Frame) -> Self:
         """Parse what arrived, whose shape is that of an array."""
-        raise NotImplementedError
 
 
 class Encrypted(Framed):
