@@ -116,7 +116,8 @@ def _sentence(result: dict[str, Any]) -> str:
     names = [str(each[0]) for each in settings["parties"]]
     word = "helper" if settings["reveal"] == "nothing" else "key-holder"
     holder = f", with a {term(word)}" if settings.get("key_holder") else ""
-    learned = "nothing about each other" if settings["reveal"] == "nothing" else "their own gradients"
+    blind = settings["reveal"] == "nothing"
+    learned = "nothing about each other, but for scores that are counted" if blind else "their own gradients"
     return (
         f"{escape(' and '.join([', '.join(names[:-1]), names[-1]]))} trained one model of {result['rows']:,} "
         f"people whom all of them know{holder}. During training the parties learned {learned}. "
