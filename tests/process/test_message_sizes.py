@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from securefed.process.message_sizes import SIZES, training_sizes
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.messages import KINDS, fixed_sizes
 from securefed.transport import Link
+from securefed.transport.message import OutOfOrder
 from securefed.transport.network import LimitExceeded, NetworkLink
 from securefed.transport.network.core import ERROR_KEY, grpc
 from tests.transport.network import IDENTITIES, Puppet, Town
@@ -171,3 +173,20 @@ def test_a_huge_message_waits_outside_and_is_refused(sizes: dict[str, int]) -> N
 def test_every_kind_has_a_bound(sizes: dict[str, int]) -> None:
     assert set(sizes) == set(ALL_KINDS) and set(KINDS) < set(sizes)
     assert max(sizes.values()) < 32 << 20
+
+
+def test_a_message_before_its_size_is_agreed_ends_the_run() -> None:
+    """The program waits for another message of this peer, so nothing would ever bound this one."""
+
+    async def waits(link: Link) -> None:
+        await link.receive("aligned", "shop")
+
+    town = Town("bank", "shop")
+    bank = town.start("bank", waits, kinds=ALL_KINDS, sizes=SIZES)
+    with Puppet("bank", town.addresses["bank"], IDENTITIES["shop"]) as shop:
+        shop.join()
+        with suppress(grpc.RpcError):  # it may hear of the end of the run first
+            shop.send(0, b"x", kind="operand", round=0)
+        ended = bank.exception(20)
+    assert isinstance(ended, OutOfOrder)
+    assert str(ended) == "shop sent 'operand' too early, before its size is agreed"

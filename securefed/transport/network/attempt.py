@@ -416,6 +416,13 @@ class Attempt:
         """Return whether it is known how large messages of this kind may be."""
         return self._sizes.get(kind, 0) is not None
 
+    def unbounded(self, sender: str) -> OutOfOrder | None:
+        """Return a refusal if the next message of `sender` is of a kind that is not bounded yet."""
+        parcel = self.others[sender].inbox.current
+        if parcel is None or self.is_bounded(parcel.envelope.kind):
+            return None
+        return OutOfOrder(f"{sender} sent {parcel.envelope.kind!r} too early, before its size is agreed")
+
     def check_size(self, sender: str, envelope: Envelope) -> None:
         """Refuse a message that is larger than its kind may be, as far as that is known."""
         most, known = self.limits.message_bytes, self._sizes.get(envelope.kind)

@@ -310,6 +310,10 @@ class Driver:
 
         def next_message() -> tuple[Message, float] | None:
             arrival = other.inbox.take()
+            if arrival is None and (early := self._attempt.unbounded(needed.sender)) is not None:
+                # Only this program sets bounds, and it waits for what comes before.
+                self._attempt.refuse(needed.sender, early)
+                raise early
             if arrival is None and other.state == FINISHED:
                 # It finished when all its messages were here.
                 raise Deadlock(
