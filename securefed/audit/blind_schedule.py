@@ -19,11 +19,12 @@ from securefed.protocols.agreement import Agreement, Member, get_objective
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
 from securefed.protocols.blind.linear import (
+    BASIS_STEP,
     RELEASE_STEP,
     folds_and_systems,
+    rebased,
     round_products,
     systems_of,
-    turns,
 )
 from securefed.protocols.blind.loop import PREPARE_STEP
 from securefed.protocols.blind.scoring import (
@@ -242,8 +243,8 @@ class LinearSchedule(Schedule):
         if agreement.algorithm.order != "parallel":
             self._moving = [plan.block(name) for name in plan.names]
         self._encryptors = {left for left, _ in plan.pairs()}
-        if agreement.warm_start and plan.helper is not None:
-            self._encryptors.add(plan.helper)
+        systems = [system for t in range(agreement.stopping.rounds) for system in systems_of(batches, t)]
+        self._prepared_matrices = round_products(plan, self._moving, systems, warm=agreement.warm_start)
 
     def _after(self) -> Iterator[Due]:
         label_party, second = self._holders
@@ -255,8 +256,6 @@ class LinearSchedule(Schedule):
 
     def _setup(self) -> Iterator[Due]:
         plan = self._pass
-        if self.agreement.warm_start:
-            yield from self._turned()
         for owner, peer in plan.pairs():
             yield from self._key(owner, peer, When("setup", 0, KEY_STEP))
             for fold in range(len(plan.folds)):
@@ -264,22 +263,7 @@ class LinearSchedule(Schedule):
                 yield from self._product(owner, peer, product, PART_STEP + 1 + fold)
         if plan.helper is not None:
             yield from self._parts()
-        rounds, batches = range(self.agreement.stopping.rounds), self.agreement.batches
-        systems = [system for t in rounds for system in systems_of(batches, t)]
-        yield from self._prepared(prepared_products(*round_products(plan, self._moving, systems)))
-
-    def _turned(self) -> Iterator[Due]:
-        """A warm start: the model of an earlier run, in the basis of this one."""
-        plan, introduced = self._pass, set[tuple[str, str]]()
-        for each in turns(plan):
-            pair = each.encryptor, each.multiplier
-            if pair not in introduced:
-                yield from self._key(*pair, When("setup", 0, each.key_step))
-            introduced.add(pair)
-            yield from self._product(*pair, each.product, each.step)
-            if each.multiplier not in plan.holders:
-                count = plan.size(each.owner) * plan.outputs
-                yield self._part(each.multiplier, plan.peer(each.encryptor), count, each.step)
+        yield from self._prepared(prepared_products(*self._prepared_matrices))
 
     def _parts(self) -> Iterator[Due]:
         plan = self._pass
@@ -288,6 +272,8 @@ class LinearSchedule(Schedule):
             for _ in plan.systems:
                 for holder in plan.holders:
                     yield self._part(name, holder, plan.size(name) ** 2, PART_STEP)
+            for holder in plan.holders if self.agreement.warm_start else ():
+                yield self._part(name, holder, plan.size(name) ** 2, PART_STEP)
             for pair in plan.pairs():
                 if name not in pair:
                     continue
@@ -300,6 +286,10 @@ class LinearSchedule(Schedule):
         batches = self.agreement.batches
         if batches.aims_anew(t):
             yield from self._aimed(t)
+        if self.agreement.warm_start and t == 0:
+            phi = zeros(self._pass.columns, self._pass.outputs)
+            (sizes,) = trip_sizes(rebased(Count(self._prepared_matrices[0]), self._pass, phi))
+            yield from self._trip(sizes, "training", t, BASIS_STEP)
         count = self._pass.columns * self._pass.outputs * len(systems_of(batches, t))
         for turn in range(len(self._moving)):
             yield from self._trip((count, count), "training", t, turn)

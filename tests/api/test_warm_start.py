@@ -19,6 +19,7 @@ from securefed import (
     SettingError,
     VerticalClassifier,
 )
+from securefed.audit import audit
 from securefed.protocols.scoring.score_ledger import ScoreRefusal
 from tests.api.cases import parties
 
@@ -47,6 +48,7 @@ def test_two_fits_are_one_of_as_many_rounds() -> None:
 def test_so_are_two_blind_ones_whose_parameters_nobody_knows_in_between(count: int) -> None:
     model = GeneralisedLinear(rounds=2, warm_start=True, **STEPS).fit(parties(count))
     model.set_params(protection=Blind(release=True)).fit(parties(count))
+    assert audit(model.result_.transcripts, model.result_.to_dict()).passed
     twin = plain(rounds=4).fit(parties(count))
     assert np.abs(weights(model) - weights(twin)).max() < 1e-3
     assert np.abs(weights(model) - weights(plain(rounds=2).fit(parties(count)))).max() > 1e-2

@@ -15,26 +15,34 @@ columns of a run, so theta goes on as
 
     phi_k <- T_k phi_k,      T_k = P_k^(-1/2) of this run times P_k^(1/2) of the earlier one.
 
-Party k alone knows T_k. A holder multiplies its own share by its own matrix itself. Every other product is an
-encrypted one (`turns`). The label party encrypts wherever it takes part; a helper encrypts its shares for the
-parties that hold none.
+Party k alone knows T_k. So that is one more product of a fixed matrix, prepared with those of the rounds and
+made before the first. A party that holds no shares of the model splits T_k between the two holders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import shares
-from securefed.crypto.blind.interface import CrossScheme, Product
+from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.shares import Share
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.correlations import Count, FixedMatrix, Name, trip
-from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplier, operand_of
+from securefed.protocols.blind.correlations import (
+    Count,
+    FixedMatrix,
+    Move,
+    Name,
+    Products,
+    run_moves,
+    trip,
+)
+from securefed.protocols.blind.cross import At
 from securefed.protocols.blind.loop import BlindLoop
 from securefed.protocols.blind.scoring import (
     RELEASE_LIMIT,
@@ -48,12 +56,13 @@ from securefed.protocols.blind.statistics import (
     MATRIX_BITS,
     SCALAR_BITS,
     SHARE_BITS,
-    Parties,
     PassColumns,
     PassPlan,
     Statistics,
     check_wraps,
     run_pass,
+    split_parts,
+    take_parts,
     wrap_bound,
 )
 from securefed.protocols.loop import PartyContext, checkpoint_array
@@ -64,10 +73,10 @@ from securefed.transport import Link
 
 Array = NDArray[np.float64]
 RELEASE_STEP = 1
-TURN_STEP = 1 << 15
-"""Steps of the messages of a warm start: beyond those of the pass."""
-TURN_BITS = MATRIX_BITS + 14
-"""Of the entries of T."""
+BASIS_STEP = 1 << 15
+"""Step of the differences of a warm start: beyond those of a round."""
+BASIS_BITS = MATRIX_BITS + 15
+"""Of the entries of T, with the sign."""
 
 
 def folds_and_systems(batches: Batches) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
@@ -91,9 +100,12 @@ def systems_of(batches: Batches, t: int) -> list[int]:
 
 
 def round_products(
-    plan: PassPlan, moving: Sequence[slice], systems: Sequence[int]
+    plan: PassPlan, moving: Sequence[slice], systems: Sequence[int], *, warm: bool
 ) -> tuple[dict[Name, FixedMatrix], Count]:
-    """Return the rows of M that move in each turn, and how often rounds of these systems need them."""
+    """Return the rows of M that move in each turn, and how often rounds of these systems need them.
+
+    `warm`: and T of every party, once. A holder knows its own, the others' are shared.
+    """
     matrices: dict[Name, FixedMatrix] = {
         ("M", system, turn): FixedMatrix(rows.stop - rows.start, plan.columns, "both", SHARE_BITS)
         for system in dict.fromkeys(systems)
@@ -102,7 +114,19 @@ def round_products(
     count = Count(matrices)
     for name in matrices:
         count.columns[name] = systems.count(name[1]) * plan.outputs
+    for party in plan.names if warm else ():
+        size, matrix = plan.size(party), ("T", party)
+        matrices[matrix], count.columns[matrix] = FixedMatrix(size, size, "both"), plan.outputs
+        if party in plan.holders:
+            known: Literal["first", "second"] = "first" if party == plan.label_party else "second"
+            matrices[matrix] = FixedMatrix(size, size, known, BASIS_BITS)
     return matrices, count
+
+
+def rebased(products: Products, plan: PassPlan, phi: Share) -> Move:
+    """Multiply a holder's share of each party's parameters by T of that party."""
+    parts = yield [products.times(("T", name), phi[:, plan.block(name)]) for name in plan.names]
+    return np.concatenate(parts, axis=1)
 
 
 class BlindParty(BlindLoop):
@@ -146,6 +170,8 @@ class BlindParty(BlindLoop):
             self._own = PassColumns(plan, features, steps.root(), folds, labels)
         self._earlier_root: Array | None = None
         """P^(1/2) of the run that this one starts from."""
+        self._warm = False
+        """The first round begins with the model of that run."""
         self._phi: Share = shares.zeros(plan.columns, batches.folds * plan.outputs)
         """Of a model for each fold; the last one goes on to learn from all rows."""
         self._previous: Share = self._phi
@@ -173,26 +199,39 @@ class BlindParty(BlindLoop):
     async def _begin(self, link: Link) -> None:
         if self.first_round >= self.last_round:
             return  # a run that only has to end needs no statistics
-        plan, tools = self._plan, self._tools(link)
-        statistics = await run_pass(tools, plan, self._own)
-        if self._agreement.warm_start and self.first_round == 0:
-            turn = None
-            if self._own is not None and self._earlier_root is not None:
-                turn = np.asarray(np.linalg.solve(self._own.root, self._earlier_root), dtype=np.float64)
-            phi = self._phi if self._is_holder(link.name) else None
-            turned = await rebase(tools, plan, phi, turn)
-            if turned is not None:
-                self._phi = self._previous = turned
+        plan = self._plan
+        statistics = await run_pass(self._tools(link), plan, self._own)
+        self._warm = self._agreement.warm_start and self.first_round == 0
+        own = self._basis(link.name) if self._warm else {}
         if statistics is not None:
-            await self._prepare_rounds(link, statistics)
+            await self._prepare_rounds(link, statistics, own)
+        elif own:
+            split_parts(link, plan, [*own.values()])
 
-    async def _prepare_rounds(self, link: Link, statistics: Statistics) -> None:
-        """Prepare products for all rounds that are left: by system and turn."""
+    def _basis(self, name: str) -> dict[Name, Share]:
+        """Return T of this party, in a warm start; a helper has none."""
+        if self._own is None or self._earlier_root is None:
+            return {}
+        basis = np.asarray(np.linalg.solve(self._own.root, self._earlier_root), dtype=np.float64)
+        if float(np.abs(basis).max()) >= 2.0 ** (BASIS_BITS - 1 - MATRIX_BITS):
+            raise SettingError(
+                "warm_start: this party's steps are far smaller than those of the fit before, because of a"
+                " smaller learning rate or of other columns; take a learning rate nearer to the earlier one,"
+                " or fit afresh"
+            )
+        return {("T", name): shares.from_floats(basis, MATRIX_BITS)}
+
+    async def _prepare_rounds(self, link: Link, statistics: Statistics, own: dict[Name, Share]) -> None:
+        """Prepare products for all rounds that are left: by system and turn. `own`: T of this party."""
         rounds, batches = range(self.first_round, self.last_round), self._agreement.batches
         systems = [system for t in rounds for system in systems_of(batches, t)]
-        matrices, count = round_products(self._plan, self._moving, systems)
+        matrices, count = round_products(self._plan, self._moving, systems, warm=self._warm)
         whole = {system: statistics.matrix(system) for system in dict.fromkeys(systems)}
-        own = {name: np.ascontiguousarray(whole[name[1]][:, self._moving[name[2]]]) for name in matrices}
+        for name, matrix in matrices.items():
+            if name[0] == "M":
+                own[name] = np.ascontiguousarray(whole[name[1]][:, self._moving[name[2]]])
+            elif matrix.known_to == "both":
+                (own[name],) = await take_parts(link, name[1], [(matrix.rows, matrix.inner)])
         self._take_vectors(statistics)
         await self._prepare(link, matrices, own, count)
 
@@ -214,6 +253,11 @@ class BlindParty(BlindLoop):
 
     async def _round(self, link: Link, t: int) -> None:
         if self._is_holder(link.name):
+            if self._warm and t == 0:
+                moves = rebased(self._products, self._plan, self._phi)
+                phi = await run_moves(link, self._plan.peer(link.name), moves, At(BASIS_STEP))
+                self._phi = shares.truncate(phi, MATRIX_BITS, first=self._is_first(link.name))
+                self._previous = self._phi
             await self._move(link, t)
         await self._tell_progress(link, t)
 
@@ -293,93 +337,3 @@ class BlindParty(BlindLoop):
 
     def _take_shares(self, restored: Mapping[str, Share]) -> None:
         self._phi, self._previous = restored["phi"], restored["previous"]
-
-
-# A warm start
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One encrypted product: the owner's matrix and a holder's share of the owner's parameters."""
-
-    encryptor: str
-    multiplier: str
-    owner: str
-    product: Product
-    key_step: int
-    step: int
-
-    def share(self, share: Share) -> Share:
-        """Return a share of the product as (5, parameters, outputs)."""
-        return share if self.owner == self.encryptor else share.transpose(0, 2, 1)
-
-
-def turns(parties: Parties) -> list[Turn]:
-    """List all encrypted products of a warm start, by encryptor."""
-    label_party, second = parties.holders
-    outputs, size = parties.outputs, parties.size(label_party)
-    encryptors = [(TURN_STEP, label_party)]
-    if parties.helper is not None:
-        encryptors.append((TURN_STEP + 3, parties.helper))
-    listed = []
-    for key_step, encryptor in encryptors:
-        for name in parties.names[:-1]:
-            own = parties.size(name)
-            product = Product(own, outputs, own, right_bits=TURN_BITS)
-            listed.append(Turn(encryptor, name, name, product, key_step, key_step + 1))
-        if encryptor == label_party:
-            product = Product(size, size, outputs, TURN_BITS)
-            listed.append(Turn(label_party, second, label_party, product, key_step, key_step + 2))
-    return listed
-
-
-async def rebase(tools: CrossTools, parties: Parties, phi: Share | None, turn: Array | None) -> Share | None:
-    """Take one party's part of a warm start. Holders get new shares.
-
-    `phi`: a holder's shares of the model; `turn`: T of a party with data.
-    """
-    link = tools.link
-    if turn is not None and float(np.abs(turn).max()) >= 2.0 ** (TURN_BITS - MATRIX_BITS):
-        raise SettingError(
-            "warm_start: this party's steps are far smaller than those of the fit before, because of a"
-            " smaller learning rate or of other columns; take a learning rate nearer to the earlier one, or"
-            " fit afresh"
-        )
-    whole = shares.zeros(0, 0) if turn is None else shares.from_floats(turn, MATRIX_BITS)
-    total = shares.zeros(parties.columns, parties.outputs)
-    if phi is not None and turn is not None:
-        own = parties.block(link.name)
-        total[:, own] = shares.matmul(whole, phi[:, own])
-    listed = turns(parties)
-    for encryptor in dict.fromkeys(each.encryptor for each in listed):
-        due = [each for each in listed if each.encryptor == encryptor]
-        keys: Encryptor | Multiplier | None = None
-        names, at = list(dict.fromkeys(each.multiplier for each in due)), At(due[0].key_step)
-        if link.name == encryptor:
-            keys = await tools.encryptor(names, at=at)
-        elif link.name in names:
-            keys = await tools.multiplier(encryptor, at=at)
-        for each in due:
-            block, factor, at = parties.block(each.owner), whole.transpose(0, 2, 1), At(each.step)
-            if link.name != each.owner and phi is not None:
-                factor = phi[:, block]
-            if isinstance(keys, Encryptor):
-                await keys.send(each.multiplier, each.product, operand_of(factor), at=at)
-                total[:, block] += each.share(await keys.read(each.multiplier, each.product, at=at))
-            elif keys is not None and link.name == each.multiplier:
-                share = each.share(await keys.multiply(each.product, operand_of(factor), at=at))
-                if phi is not None:
-                    total[:, block] += share
-                else:
-                    link.send(parties.peer(encryptor), "part", shares.to_bytes(share), step=each.step)
-        if isinstance(keys, Encryptor):
-            keys.end()
-        # Parties that hold no shares hand theirs to the holder that did not encrypt.
-        for each in due if link.name == parties.peer(encryptor) else ():
-            if each.multiplier not in parties.holders:
-                block = parties.block(each.owner)
-                message = await link.receive("part", each.multiplier, step=each.step)
-                total[:, block] += shares.from_bytes(message, total[:, block].shape)
-    if phi is None:
-        return None
-    return shares.truncate(shares.carry(total), MATRIX_BITS, first=link.name == parties.label_party)
