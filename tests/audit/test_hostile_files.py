@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import resource
 import time
 import warnings
 from collections.abc import Callable
@@ -26,17 +28,17 @@ SECONDS = 20.0
 """Far more than a verdict takes: a loop over a number from the file would take years."""
 
 
-@pytest.mark.parametrize(("protocol", "scheme"), RUNS)
-def test_any_altered_transcript_gives_a_verdict(
-    protocol: str, scheme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def alter_and_audit(
+    protocol: str, scheme: str, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warnings.simplefilter("ignore", LedgerWarning)
     for party, transcript in record(protocol, scheme).items():
         transcript.save(tmp_path / f"transcript-{party}.jsonl")
     honest = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    chance = random.Random(f"{protocol}")
+    chance = random.Random(f"{protocol}{os.environ.get('SECUREFED_FUZZ_SEED', '')}")
     page = tmp_path / "audit.html"
-    for number in range(COUNT):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number in range(count):
         write_altered(tmp_path, honest, chance)
         began = time.monotonic()
         code = main(["audit", str(tmp_path), "--html", str(page), "--json", str(tmp_path / "audit.json")])
@@ -44,6 +46,23 @@ def test_any_altered_transcript_gives_a_verdict(
         assert code in (0, 1), (number, err)
         assert "Traceback" not in out + err and "\x1b" not in out + err
         assert time.monotonic() - began < SECONDS, number
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+
+
+@pytest.mark.parametrize(("protocol", "scheme"), RUNS)
+def test_any_altered_transcript_gives_a_verdict(
+    protocol: str, scheme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alter_and_audit(protocol, scheme, COUNT, tmp_path, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize(("protocol", "scheme"), RUNS)
+def test_five_thousand_altered_transcripts_give_a_verdict(
+    protocol: str, scheme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alter_and_audit(protocol, scheme, 5000 // len(RUNS) + 1, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(

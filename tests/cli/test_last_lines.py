@@ -22,6 +22,7 @@ from securefed.transport.network import (
     SettingsDiffer,
     WrongCertificate,
 )
+from securefed.transport.network.attempt import MAKE_EQUAL
 from tests.process.parties import PASSPHRASE, Fleet
 
 Make = Callable[..., Fleet]
@@ -108,7 +109,7 @@ ROWS: dict[str, Callable[[Case], int]] = {
     "the port is taken": Case.port,
     "the run is finished already": Case.finished,
     "settings differ between parties": lambda case: case.meeting(
-        SettingsDiffer("bank runs rounds=3, shop runs rounds=5")
+        SettingsDiffer(f"bank runs rounds=3, shop runs rounds=5; {MAKE_EQUAL}")
     ),
     "a peer is in another run": lambda case: case.meeting(
         WrongRun("bank is in run 'trial', shop is in run 'other'", "other")

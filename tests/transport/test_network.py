@@ -131,13 +131,35 @@ def test_different_settings_are_named_with_both_values_at_both_parties() -> None
     error = bank.exception(10)
     assert isinstance(error, SettingsDiffer)
     assert str(error) == (
-        "bank runs l2=0.1, shop has no l2; bank runs local_steps=10, shop runs local_steps=5"
+        "bank runs l2=0.1, shop has no l2; bank runs local_steps=10, shop runs local_steps=5; "
+        "make them equal (in [run], or by installing the same release) and start all parties again"
     )
     error = shop.exception(10)
     assert isinstance(error, SettingsDiffer)
-    assert str(error) == (
-        "shop has no l2, bank runs l2=0.1; shop runs local_steps=5, bank runs local_steps=10"
+    assert str(error).startswith(
+        "shop has no l2, bank runs l2=0.1; shop runs local_steps=5, bank runs local_steps=10; make them equal"
     )
+
+
+def test_one_party_with_other_settings_than_all_others_is_named_by_each() -> None:
+    town = Town("bank", "shop", "mill", timeouts=replace(QUICK, join=60, farewell=30))
+    running = {
+        name: town.start(name, idle, settings={"q": name == "mill"}) for name in ("bank", "shop", "mill")
+    }
+    texts = {name: str(each.exception(90)) for name, each in running.items()}
+    assert texts["bank"].startswith("bank runs q=false, mill runs q=true; make them equal")
+    assert texts["shop"].startswith("shop runs q=false, mill runs q=true; make them equal")
+    for peer in ("bank", "shop"):
+        assert f"mill runs q=true, {peer} runs q=false; " in texts["mill"]
+
+
+def test_different_settings_end_the_start_also_while_a_third_party_is_away() -> None:
+    town = Town("bank", "shop", "mill", timeouts=replace(QUICK, join=60))
+    bank = town.start("bank", idle, settings={"q": 1})
+    town.start("shop", idle, settings={"q": 2})
+    error = bank.exception(90)
+    assert isinstance(error, SettingsDiffer)
+    assert str(error).startswith("bank runs q=1, shop runs q=2; make them equal")
 
 
 def test_different_runs_are_named_at_both_parties() -> None:

@@ -219,11 +219,28 @@ def test_settings_and_runs_are_compared_at_both_ends() -> None:
         (shop, "shop runs local_steps=10, bank runs local_steps=5"),
     ):
         assert isinstance(attempt.failure, SettingsDiffer)
-        assert str(attempt.failure) == text
+        assert str(attempt.failure).startswith(f"{text}; make them equal")
     bank, shop = make("bank"), make("shop", run="q")
     greet(bank, shop)
     assert isinstance(bank.failure, WrongRun)
     assert isinstance(shop.failure, WrongRun)
+
+
+def test_the_settings_of_all_peers_are_compared_before_the_start_ends() -> None:
+    three = ("bank", "shop", "mill")
+    bank, shop, mill = (make(name, three, settings={"q": number}) for number, name in enumerate(three))
+    bank.hear(shop.hello("bank"))
+    assert bank.failure is None and not bank.begin_if_agreed()
+    bank.hear(mill.hello("bank"))
+    assert isinstance(bank.failure, SettingsDiffer)
+    assert str(bank.failure).startswith("bank runs q=0, shop runs q=1; bank runs q=0, mill runs q=2; make")
+
+
+def test_a_peer_that_comes_back_with_equal_settings_is_joined() -> None:
+    three = ("bank", "shop", "mill")
+    bank, shop, mill = (make(name, three) for name in three)
+    bank.hear(make("shop", three, settings={"local_steps": 10}).hello("bank"))
+    agreed(bank, shop, mill)
 
 
 def test_a_peer_in_another_run_is_waited_for_while_it_may_still_come() -> None:

@@ -21,6 +21,7 @@ from securefed.transport.network.codec import (
     GREETING,
     LEFT,
     MARK,
+    MOST_NESTED,
     MOST_SECONDS,
     PROTOCOL,
     Envelope,
@@ -253,6 +254,23 @@ def test_differences_name_the_setting_and_both_values(
     mine: dict[str, Any], theirs: dict[str, Any], text: str
 ) -> None:
     assert differences("bank", to_json("s", mine), "shop", to_json("s", theirs)) == text
+
+
+@pytest.mark.parametrize("name", ["settings", "facts"])
+@pytest.mark.parametrize("marks", ["[]", ('{"a":', "}")], ids=["lists", "objects"])
+def test_deep_values_are_refused_before_anything_walks_through_them(
+    name: str, marks: tuple[str, str]
+) -> None:
+    """At about 985 levels json could read them and could not write them."""
+
+    def hello(depth: int) -> bytes:
+        text = marks[0] * (depth - 1) + "1" + marks[1] * (depth - 1)
+        return encode_hello(replace(HELLO, **{name: f'{{"x": {text}}}'}))
+
+    decode_hello(hello(MOST_NESTED))
+    for depth in (MOST_NESTED + 1, *range(900, 1010), 3000):
+        with pytest.raises(Malformed, match=f"the {name} of a hello"):
+            decode_hello(hello(depth))
 
 
 def test_settings_are_bounded() -> None:

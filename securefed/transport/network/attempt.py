@@ -19,6 +19,7 @@ waits for has changed.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -140,6 +141,7 @@ class Inbox:
 
 SKEW_WARNED = 30.0
 SAMPLES = 64
+MAKE_EQUAL = "make them equal (in [run], or by installing the same release) and start all parties again"
 
 
 @dataclass
@@ -153,6 +155,8 @@ class Other:
     hello: Hello | None = None
     trouble: str = ""
     """The last call's failure; empty if it was answered."""
+    unlike: str = ""
+    """Which of its settings differ from ours, and how."""
     told_end: bool = False
     """The peer acknowledged our FINISHED."""
     trips: list[float] = field(default_factory=list)
@@ -214,6 +218,7 @@ class Attempt:
         self.attempt = b""
         self._facts = codec.to_json("facts", facts)
         self._session = secrets.token_bytes(codec.SESSION_BYTES)
+        self._unlike_since = 0.0
         self._reason = ""
         self._refusals: dict[str, str] = {}
         self._log, self._done = log, frozenset(done)
@@ -308,9 +313,11 @@ class Attempt:
         if hello.is_short:
             other.trouble = "it is still in an earlier attempt"  # it says so to one that runs with it
             return
-        unlike = codec.differences(self.name, self.settings, hello.sender, hello.settings)
-        if unlike is not None:
-            self.fail(SettingsDiffer(unlike))
+        other.unlike = codec.differences(self.name, self.settings, hello.sender, hello.settings) or ""
+        if other.unlike:
+            other.hello = None
+            self._unlike_since = self._unlike_since or self._host.now()
+            self.compare_settings(math.inf)
             return
         ours = hello.sessions.get(self.name) == self._session
         if hello.state == GREETING or (hello.state in (RUNNING, FINISHED) and ours):
@@ -322,6 +329,17 @@ class Attempt:
         elif hello.state != LEFT:
             # Our own hello makes it leave what it is in.
             other.trouble = "it is still in an earlier attempt"
+
+    def compare_settings(self, patience: float) -> None:
+        """Fail if settings differ, with the differences of all peers.
+
+        Peers that were not heard yet are waited for, up to `patience` seconds after the first difference.
+        """
+        with self.changed:
+            texts = [other.unlike for other in self.others.values() if other.unlike]
+            heard = all(other.unlike or other.hello is not None for other in self.others.values())
+            if texts and (heard or self._host.now() - self._unlike_since > patience):
+                self.fail(SettingsDiffer("; ".join([*texts, MAKE_EQUAL])))
 
     def is_late(self, hello: Hello) -> None:
         """Return whether the peer is alive and in another run."""

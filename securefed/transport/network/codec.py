@@ -33,6 +33,8 @@ DIGEST_BYTES = 32
 MOST_NAME = 128
 MOST_PARTIES = 256
 MOST_DIFFERENCES = 10
+MOST_NESTED = 32
+"""Lists and objects inside each other in settings and facts. More overflow the stack of readers."""
 MOST_NUMBER = 1 << 62
 MOST_SECONDS = 1e10
 """More than any run takes. A receiver's clock follows the sender's, and larger sums may overflow."""
@@ -130,7 +132,14 @@ def from_json(name: str, text: str) -> dict[str, Any]:
         raise Malformed(f"{name} are not JSON") from None
     if not isinstance(value, dict):
         raise Malformed(f"{name} are not a JSON object")
+    if not _is_shallow(value, MOST_NESTED):
+        raise Malformed(f"{name} have more than {MOST_NESTED} lists or objects inside each other")
     return value
+
+
+def _is_shallow(value: Any, most: int) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return parts is None or (most > 0 and all(_is_shallow(part, most - 1) for part in parts))
 
 
 def attempt_name(run: str, settings: str, sessions: Mapping[str, bytes]) -> bytes:

@@ -215,6 +215,7 @@ class Driver:
 
     def _check_join(self, begun: float) -> None:
         waited, others = self._host.now() - begun, self._attempt.others
+        self._attempt.compare_settings(self._timeouts.farewell)
         if waited > self._timeouts.join:
             # A peer that is here and waits for a third one is not the one that is missing.
             missing = [name for name, other in others.items() if other.hello is None]
