@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bench import alignment, forecast, overhead
 
 OVER = overhead.Row("ckks", "own-gradient", 4, 3, 1.0, 1.1, 0.09, 0.08, 0.7, 0.15)
-PLAN = forecast.Row("ckks", 2, 3, 100, 100, 1.0, 1.1, 0.1, 0.1, 0.92, 1.5)
+
+
+@pytest.mark.parametrize(("wall", "cpu", "verdict"), [(0.4, 0.15, "pass"), (0.1, 0.151, "MISSED")])
+def test_the_overhead_is_judged_by_processor_time(wall: float, cpu: float, verdict: str) -> None:
+    assert replace(OVER, overhead=wall, cpu_overhead=cpu).verdict == verdict
 
 
 def test_people_have_as_many_ids_in_common_as_is_said() -> None:
