@@ -124,23 +124,21 @@ def _served(
     args: argparse.Namespace, party: PartyFile, keys: PartyKeys, terminal: Terminal, stack: ExitStack
 ) -> list[Listener]:
     """Serve what --watch and --metrics ask for; return who has to hear of events for that."""
-    listeners: list[Listener] = []
     address = args.metrics or party.own.metrics
-    if args.watch or address:
-        from securefed.cli.watch import Board, Monitor, serve_metrics, serve_page
+    if not args.watch and not address:
+        return []
+    from securefed.cli.watch import Monitor, serve_metrics, serve_page
+
+    scored = not party.is_label_party and not party.is_key_holder
+    ledger = score_guard(party, keys).ledger
+    monitor = Monitor(party, lambda: ledger.total_bits if scored else None)
     if args.watch:
-        board = Board(party)
-        listeners.append(board.on_event)
-        page = stack.enter_context(serve_page(board.page))
+        page = stack.enter_context(serve_page(monitor.page))
         terminal.result(f"watch       {page} (on this machine only, until the run is over)")
     if address:
-        scored = not party.is_label_party and not party.is_key_holder
-        ledger = score_guard(party, keys).ledger
-        monitor = Monitor(party, lambda: ledger.total_bits if scored else None)
-        listeners.append(monitor.on_event)
         base = stack.enter_context(serve_metrics(monitor, address))
         terminal.say(f"metrics at {base}/metrics, state at {base}/ready and {base}/health")
-    return listeners
+    return [monitor.on_event]
 
 
 def _take_part(

@@ -296,7 +296,7 @@ def _shared_numbers(size: int) -> int:
     return size // 8 * 3 // LIMBS
 
 
-def seconds_of(path: Path) -> dict[str, float]:
+def seconds_of(path: Path | RoundPoint) -> dict[str, float]:
     """Return a path's seconds by name, ready for JSON."""
     return {
         "computation_seconds": path.computation,

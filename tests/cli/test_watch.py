@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from securefed.cli.watch import Board, serve_page
+from securefed.cli.watch import Monitor, serve_page
 from securefed.settings.party import OwnSettings, PartyFile
 from securefed.settings.run import RunSettings
 from securefed.transport.network import Waiting
@@ -20,10 +20,10 @@ SHARED = RunSettings.of(
 PARTY = PartyFile(Path("party.toml"), OwnSettings(name="bank"), SHARED, None, {})
 
 
-def board() -> Board:
+def board() -> Monitor:
     """After four of ten rounds, of which two were made in this process, in eight seconds."""
     moments = iter([0.0, 100.0, *([108.0] * 20)])
-    made = Board(PARTY, lambda: next(moments))
+    made = Monitor(PARTY, now=lambda: next(moments))
     made.on_event("training", {"start": 2, "rows": 345, "rounds": 10})
     for number in (2, 3):
         facts = {"round": number + 1, "rounds": 10, "computation": 1.0 + number, "communication": 0.5}
@@ -52,7 +52,7 @@ def test_it_shows_progress_parties_bytes_and_time_left() -> None:
     assert "9.0 kB" in text and "345 people whom all of them know" in text and 'http-equiv="refresh"' in text
     made.on_event("waiting", {"waiting": Waiting("shop", 3.0, 57.0, "")})
     assert "shop away" in made.page() and "waiting for shop, 57 s left" in made.page()
-    assert "not met yet" in Board(PARTY).page()
+    assert "not met yet" in Monitor(PARTY).page()
     made.on_event("training", {"start": 4, "rows": 345, "rounds": 34})  # five folds have rounds of their own
     assert "round 4 of 34" in made.page()
 
