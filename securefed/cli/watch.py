@@ -310,6 +310,8 @@ async def _serve(
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Caller(answer, callers), sock=listener)
     await stop.wait()
+    loop.remove_reader(listener)
+    await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})  # callers who are just coming in
     server.close()
     for caller in list(callers):
         caller.leave()
