@@ -1,11 +1,10 @@
-"""The forecast of a run: ciphertexts, bytes and minutes.
+"""The forecast of a run: ciphertexts, bytes, minutes and memory.
 
 The forecast comes from rehearsals of the real programs (securefed.plan.rehearsal) on the clock of real runs
-(securefed.transport.message). So a round is computation plus communication on its critical path. Parties that
-work in parallel do not add up.
+(securefed.transport.message). So a round is computation plus communication on its critical path.
 
-A blind run works once, before its rounds. Its rounds are two small messages, whatever Q is. It is rehearsed
-over products that encrypt nothing, whose cost is measured on small ones. Sizes are exact.
+A blind run works once, before its rounds. It is rehearsed over products that encrypt nothing, whose cost is
+measured on small ones. Sizes are exact.
 
 With own gradients real rounds of few rows are run, then of more, until a run has all rows or takes long
 enough. Everything that is sent and done grows in proportion to the rows, and to the local steps if each of
@@ -13,33 +12,17 @@ them opens. So the last two sizes, and one and three local steps, give the other
 rows. Otherwise those of linear models have been exact too, and those of transfer learning under Paillier
 within 0.1% with one local step and 3% with 50.
 
-Only the number of rounds depends on the data. The model is
+Only the number of rounds depends on the data. Local steps save rounds nearly in proportion, never all:
 
-    R(Q) = max(R(1) / Q**alpha, floor * R(1)),
+    R(Q) = max(R(1) / Q**alpha, floor * R(1))
 
-Local steps save rounds nearly in proportion, with diminishing returns, and never all of them. alpha = 0.8
-comes from the paper's Table 2 (17, 30, 46 rounds at Q = 1; 4, 8, 13 at 5; 2, 4, 7 at 10: exponents 0.79 to
-0.93). The floor of 0.15 comes from its Table 1 for linear models (334 rounds at Q = 1, 71 at 5, 52 at 50).
-Transfer learning has needed only 0.04. Both are arguments: replace them by what is known about the data.
+alpha = 0.8 comes from the paper's Table 2 (exponents 0.79 to 0.93), the floor of 0.15 from its Table 1 for
+linear models. Transfer learning has needed only 0.04. Replace both by what is known about the data.
 
-The width limit of a blind run: memory of the shares, and the messages about it.
-
-After its pass a blind run of d columns works on d x d matrices of shares. A number is five limbs of eight
-bytes. Every matrix exists twice, as integers and as floating-point numbers. Runs that learn from held-out
-rows at the end have two matrices. Under RLWE the sums of one product are 4,096 coefficients modulo five
-primes for every column of every matrix, twice while they are added.
-
-Measured with both parties in one process, 2,000 rows, 24 rounds, RLWE, no rows held out, one core of an AMD
-EPYC that other work shared (processor seconds on the critical path; memory of both parties together):
-
-    columns in all     computation    bytes sent    memory
-    100                0.4 s          8 MB          0.05 GB
-    300                1.2 s          23 MB         0.14 GB
-    600                3.3 s          51 MB         0.3 GB
-    1,000              6 s            90 MB         0.6 GB
-    2,000              24 s           267 MB        1.7 GB
-
-With a fifth of the rows held out, 2,000 columns took 40 s, 483 MB and 3.2 GB.
+After its pass a blind run of d columns works on d x d matrices of shares (docs/performance.md has figures). A
+number is five limbs of eight bytes. Every matrix exists twice, as integers and as floating-point numbers.
+Runs that learn from held-out rows at the end have two matrices. Under RLWE the sums of one product are 4,096
+coefficients modulo five primes for every column of every matrix, twice while they are added.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A party's channel to one peer at one step of a round, and the keys of a run.
 
-Programs decide what to send and what to accept. A channel records facts for the transcript. Plain bytes need
-no facts, no fact is secret, and none depends on a value.
+Programs decide what to send and what to accept. A channel records facts for the transcript. No fact is
+secret, and none depends on a value.
 
 | fact | meaning |
 |---|---|
@@ -9,9 +9,6 @@ no facts, no fact is secret, and none depends on a value.
 | mask | fingerprints of a block's mask (securefed.transport.transcript), never the mask itself |
 | narrow | count of masks that are too small to hide anything; recorded only if there are any |
 | checks | checks that an arrival passed before it was used |
-
-With two parties, each is the key-holder for the other: it opens what its peer has masked. With a key-holder
-party, everything is under its key, and it opens for everybody.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The training loop: FedSGD, FedBCD-p, FedBCD-s and their proximal forms, for every objective and protection.
 
-Every party runs the same stages, the key-holder too. A round's content belongs to the protection: `training`
-opens own gradients, `blind` opens nothing.
+Every party runs the same stages, the key-holder too. A round's content belongs to the protection:
+`own_gradient` opens own gradients, `blind` opens nothing.
 
     keys; then each round: the round itself, an evaluation if one is due, the label party's verdict; the end
 
-The protections document what a round shows. If a stopping rule was agreed, the verdict shows every party
-whether the label party saw its target, a new best or no progress. The run keeps the best model.
+If a stopping rule was agreed, the verdict shows every party whether the label party saw its target, a new
+best or no progress. The run keeps the best model.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Losses f(H, y) of the generalised linear objective (equation 2), exact and as Taylor polynomials.
 
 H_i is the sum of the parties' H_i^k. y_i is -1 or +1, or any number for the linear loss. The *residual* is
-the paper's g(H_i, y_i) = df/dH_i of equation 4. Every party's gradient needs this one number per row.
-
-Encryption allows only sums and products with known numbers. So a second-order Taylor polynomial around H = 0
-replaces the loss. Its residual is affine in H with public weights:
+the paper's g(H_i, y_i) = df/dH_i of equation 4. Encryption allows only sums and products with known numbers.
+So a second-order Taylor polynomial around H = 0 replaces the loss. Its residual is affine in H:
 
     taylor_residual = label_weight * y + margin_weight * H
 

@@ -1,25 +1,16 @@
 """Updates of a party's parameters: optimisers, and local steps of linear models that cannot diverge.
 
-*Optimisers* work on flat parameter vectors and need nothing from other parties. `SGD` is the paper's update
-theta <- theta - eta g (equation 9). `Adam` (Kingma and Ba 2015) scales each coordinate by running moments of
-the party's own gradients. State is a dictionary of arrays, for checkpoints without pickle.
+*Optimisers* work on flat parameter vectors and need nothing from other parties. State is a dictionary of
+arrays, for checkpoints without pickle.
 
-*Own steps.* All parties move at once on values from the last exchange. Together they overshoot by up to their
-number K: X'X <= K blockdiag(X_k'X_k). So with `learning_rate="auto"` the local problem of party k has K times
-its own curvature,
+*Own steps.* With `learning_rate="auto"` the local problem of party k has K times its own curvature, or once
+where one party moves at a time. Its Q local steps are one matrix P (docs/proofs.md):
 
-    K_k = K (b/S) X_k'X_k + (l2 + mu) I,     step 1/lambda_max(K_k),
+    K_k = K (b/S) X_k'X_k + (l2 + mu) I,     eta = 1/lambda_max(K_k)
+    theta <- theta - P (X_k'g/S + l2 theta),     P = eta sum over q < Q of (I - eta K_k)^q
 
-where b is the loss's curvature in H and S the number of rows. Where one party moves at a time the factor is
-1. The Q local steps from theta are then one matrix,
-
-    theta <- theta - P (X_k'g/S + l2 theta),     P = eta sum over q < Q of (I - eta K_k)^q,
-
-whose product with K_k has its spectrum in [0, 1]. The joint Hessian is below blockdiag(K_k). So the
-regularised Taylor loss of the batch falls in every round, for every K, Q and scaling of columns
-(docs/proofs.md). A party computes its step from its own columns and tells no other party. With the full batch
-the rounds are accelerated (`Automatic`), which needs only that P times the joint Hessian has its spectrum in
-[0, 1]. With mini-batches the curvature is that of all own rows, and later rounds make smaller changes.
+Here b is the loss's curvature in H and S the number of rows. A party computes its step from its own columns
+and tells no other party. With mini-batches the curvature is that of all own rows.
 """
 
 from __future__ import annotations

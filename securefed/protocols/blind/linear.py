@@ -7,16 +7,13 @@
     progress    label party -> parties that hold no shares: a round is over
     end         shares for scores (scoring); own parameters in the clear only if all agreed
 
-phi = P^(-1/2) theta: in it the Q local steps of all parties, theta_k <- theta_k - P_k gradient_k, are one
-scalar step, so Q costs nothing. FedBCD-s moves one party's block at a time, on products of its own.
+phi = P^(-1/2) theta: in it the Q local steps of all parties are one scalar step, so Q costs nothing. FedBCD-s
+moves one party's block at a time, on products of its own.
 
-A warm start brings the shares of an earlier run to the basis of this one. P_k follows from party k's own
-columns of a run, so theta goes on as
-
-    phi_k <- T_k phi_k,      T_k = P_k^(-1/2) of this run times P_k^(1/2) of the earlier one.
-
-Party k alone knows T_k. So that is one more product of a fixed matrix, prepared with those of the rounds and
-made before the first. A party that holds no shares of the model splits T_k between the two holders.
+A warm start brings the shares of an earlier run to the basis of this one: phi_k <- T_k phi_k with T_k =
+P_k^(-1/2) of this run times P_k^(1/2) of the earlier one. Party k alone knows T_k. So it is one more fixed
+matrix, whose product is prepared with those of the rounds and made before the first. A party that holds no
+shares splits T_k between the two holders.
 """
 
 from __future__ import annotations

@@ -1,32 +1,25 @@
 """Scores of a blind model: the label party learns them, blurred; nobody learns anything else.
 
 Every row has the score z phi with z = x P^(1/2). The label party L and the second holder (the other party of
-two, or the helper S) share phi. Once a model, the parties get ready (`seal`):
+two, or the helper S) share phi. Once a model, the parties get ready (`seal`). Rows are scored in chunks.
 
-    L -> k          operand: [[phi_k^L]], which stays with k as it came
-    S -> k          model-share: phi_k^S, with a helper
-    k -> L          received: k has stored what determines the question, with a helper. L asks only when all
-                    have, so a run that goes on after an interruption asks the same again, and nobody books
-                    it twice
-
-Rows are scored in chunks:
-
-    L -> second     operand: [[z_L]] of the rows
-    second -> k     question: a keyed hash of that and of the helper's share, with a helper
-    k -> L          reply: [[phi_k^L]] z_k under a mask
-    k -> second     score-share: k's share of that, with z_k phi_k^S and its blur
-    second -> L     reply: [[z_L]] phi_L^S under a mask
-    second -> L     score: the sum of all shares but L's, modulo 2**(f + m)
+    seal      L -> k          operand: [[phi_k^L]], which stays with k as it came
+              S -> k          model-share: phi_k^S, with a helper
+              k -> L          received: k has stored what determines the question, with a helper
+    a chunk   L -> second     operand: [[z_L]] of the rows
+              second -> k     question: a keyed hash of that and of the helper's share, with a helper
+              k -> L          reply: [[phi_k^L]] z_k under a mask
+              k -> second     score-share: k's share of that, with z_k phi_k^S and its blur
+              second -> L     reply: [[z_L]] phi_L^S under a mask
+              second -> L     score: the sum of all shares but L's, modulo 2**(f + m)
 
 L adds its own shares and has the blurred score modulo 2**(f + m): at most p + m bits a row, whatever it sent.
 With two parties the second holder is k, and nothing passes between the two.
 
-The blur is a keyed function of the row, of its place and of everything that the score follows from: the label
-party's key, all bytes of the question, [[phi_k^L]] as it came, the shares of the model that are multiplied,
-and all rows of the chunk. So the same question has the same answer, and another one, by however little, has
-another blur. The randomness of replies follows from the same, so that the same question has the same bytes in
-return. Each party that is scored adds its own blur and books p + m bits for every person in its score ledger.
-A helper that adds nothing changes nothing.
+The blur is a keyed function of the row, of its place and of everything that the score follows from
+(`_context`). So is the randomness of replies. So the same question has the same bytes in return, and another
+one, by however little, has another blur. Each party that is scored adds its own blur and books p + m bits for
+every person in its score ledger. A helper that adds nothing changes nothing.
 """
 
 from __future__ import annotations

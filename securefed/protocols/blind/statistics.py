@@ -8,19 +8,9 @@ with P_k party k's own matrix of Q local steps (securefed.protocols.steps), made
 the pass, and n all rows in common. Z'Z and Z'y are summed over the n_s rows of a *system*: the training rows,
 or all of them. The pass is made for each fold of rows; a system is a sum of folds.
 
-The first holder is the label party L. The second one is the other party of two, or a helper S without data:
-
-    block          how it gets there
-    (L, L), c_L    L in the clear; 0 at the second holder
-    (k, k)         two parties: the second holder in the clear, 0 at L
-                   with a helper: k draws g uniformly; L gets g, S gets the block less g
-    (L, k), c_k    L encrypts (Z_L | y), k multiplies; L keeps its share, S gets k's
-    (i, j)         with a helper: i encrypts, j multiplies; each splits its share at random, one part to L
-                   and the other to S, so that neither {S, j} nor {L, i} can rebuild the block
-
-Each share is uniform by itself. Holders add folds first and truncate afterwards.
-
-Fraction bits of shared numbers, and how often a share may wrap.
+The first holder is the label party L. The second one is the other party of two, or a helper S without data.
+docs/protocols.md has a table of the blocks of M. Each share is uniform by itself. Holders add folds first and
+truncate afterwards.
 
 A number x with F fraction bits is round(x 2**F) modulo 2**105, as two shares. Truncating shares locally is
 wrong with probability |x| 2**F / 2**105 a number. `wrap_bound` adds that up over a run, from public sizes

@@ -8,14 +8,7 @@
                 party has no columns in a score: it brings one column that is 0
 
 The holders of shares are A, which has the labels, and B; or A and a helper S without data. With a helper B
-draws g uniformly for each of its own matrices and for its map at the start: A gets g, S gets the rest.
-
-    B -> S      part: B's share of the pass
-    B -> A, S   part: the two shares of B's matrices and map
-
-The model and its checkpoints are shares that are uniform by themselves. At the start of a run W_A and Phi are
-A's own, and so is W_B B's. Each attempt at a run makes a pass and correlations of its own, under new keys;
-only the maps go on from a checkpoint.
+sends its share of the pass to S, and splits its own matrices, and its map at the start, between A and S.
 """
 
 from __future__ import annotations

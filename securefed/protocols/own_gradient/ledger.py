@@ -1,16 +1,12 @@
 """The solvability ledger: opened equations against unknowns.
 
-An opened gradient is the protocol's output to its owner. Each of its entries is one linear equation in other
-parties' secrets. A party with as many equations as unknowns can solve for the secrets, encryption or not. So
-the ledger counts every opening, per party that learns and per block of secrets that stay fixed: the S
-residuals of a batch (generalised linear), or the peer's block of n x h and h x h numbers (transfer).
+Each entry of an opened gradient is one linear equation in other parties' secrets. A party with as many
+equations as unknowns can solve for the secrets, encryption or not. So the ledger counts every opening, per
+party that learns and per block of secrets that stay fixed between two exchanges (agreement.Objective).
 
 A second count, of all openings against the labels, is advisory, because the equations are not linear in the
 labels alone. It warns and never refuses. The ledger counts numbers, not bits: the residuals of the first
 exchange are labels, one bit each, and take fewer equations (research.attacks.first_exchange).
-
-A ratio of `NEAR` or more warns. At 1 the key-holder refuses to open, unless all parties set
-`allow_determined`.
 """
 
 from __future__ import annotations
@@ -22,6 +18,7 @@ from typing import Any
 from securefed.errors import SecurefedError
 
 NEAR = 0.5
+"""A ratio of so many equations to unknowns warns. At 1 the key-holder refuses to open."""
 
 
 class LedgerRefusal(SecurefedError):

@@ -9,26 +9,8 @@ sums from the agreement, and refuses more ciphertexts, or other coefficients, th
 see under the mask: a requester that packs single values where sums belong gets one plaintext full of them.
 Only blind training prevents that (docs/threat-model.md).
 
-*Differential privacy of labels* (`dp_noise`, linear local models). In round t column holder k sees X_k'(b H +
-a y) over the batch. Its key-holder adds Gaussian noise before it answers. Neighbours are two runs that differ
-in one person's label. Then a y_i changes by Delta = 2 |a|, and the sum by Delta |x_i|, where x_i is the
-requester's own row. So the requester divides its rows by C_k, the largest of their norms in the batch, which
-stays with it. It asks at a public scale and multiplies the result by C_k. The opened sum then has sensitivity
-Delta, and noise of deviation z Delta makes it one Gaussian mechanism with noise multiplier z = dp_noise.
-
-The sum also depends on labels through H, that is, through all parties' parameters. The column holders'
-parameters come from noisy sums. The label party's gradient has the labels in the clear, so it adds noise of
-the same kind, z Delta C_A, once a round. Given the parameters, each round is K Gaussian mechanisms. Nothing
-else that a column holder sees depends on a label, ciphertexts aside: no verdict, no step size, no scaling of
-columns. Batches are public, so a label is in as many rounds as its row is in batches.
-
-K mechanisms in each of c rounds are together one Gaussian mechanism with mu = sqrt(K c) / z, and
-
-    delta(epsilon) = Phi(-epsilon / mu + mu / 2) - exp(epsilon) Phi(-epsilon / mu - mu / 2)
-
-(Balle and Wang 2018; Dong, Roth and Su 2019, corollary 1). The noise is a discrete Gaussian at 2**-56, whose
-loss equals this to far more digits than are shown. Requesters must follow the protocol: rows that are longer
-than declared get less noise.
+With `dp_noise` the key-holder adds Gaussian noise to each sum before it answers, and the label party to its
+own gradient: differential privacy of labels (docs/proofs.md derives sensitivity and epsilon).
 """
 
 from __future__ import annotations

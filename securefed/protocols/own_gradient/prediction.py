@@ -1,4 +1,4 @@
-"""Scores for the label party. No party learns anything else.
+"""Scores for the label party, blurred (protocols.scoring.blur). No party learns anything else.
 
 Generalised linear: H = sum of the parties' parts.
 
@@ -7,18 +7,13 @@ Generalised linear: H = sum of the parties' parts.
     2. label party -> opener    score-request: the sum with its own part, masked
     3. opener -> label party    score-opening: the sum, still masked
 
-With two parties the label party can subtract its own part from the score and gets the other's part. That is
-what a score of a linear model is. Party k blurs part k at the agreed precision (protocols.scoring.blur). So
-the label party sees leading digits, not the exact numbers.
-
 Transfer: the score of B's row is Phi . u^B.
 
     1. A -> B                   score-model: Phi under A's key
     2. B -> A                   scores: Phi . u_i for each row, blurred and masked, and the mask
 
-B learns nothing about Phi or the scores. A learns the scores at the agreed precision and nothing else about
-u: the result is re-randomised, at a public scale and blurred by B. B cannot see into Phi. New ciphertexts are
-a new question with new noise, so A sends the same ones when it asks again.
+The result is re-randomised and at a public scale. B cannot see into Phi. New ciphertexts are a new question
+with new noise, so A sends the same ones when it asks again.
 """
 
 from __future__ import annotations

@@ -5,22 +5,13 @@ A data party's round t (Algorithms 1 to 3):
     parallel     exchange with all; Q local steps, with openings where the agreement has them
     sequential   for each party in turn: it gets the others' newest contributions and makes its Q local steps
 
-The paper's Exchange(U) brings encrypted contributions to H to the parties that need them:
+The paper's Exchange(U) brings encrypted contributions to H to the parties that need them: between two parties
+under their own keys, through the label party (star), or from each to each (pairwise). docs/protocols.md has
+the messages. A local step is theta <- optimiser(theta, g + mu (theta - theta_start)), with g from opened sums
+and the party's own rows. The batch and the others' values stay fixed during the Q steps.
 
-    pair      two parties: each sends its contribution to the other, under its own key (2 messages a round)
-    star      each party sends its contribution to the label party, which adds its own, freshly encrypted,
-              and sends the sum to all: 2 (K - 1) messages a round, as in equation 2's form
-    pairwise  each party sends to each, where no party may add for all: K^2 - K messages a round
-
-A local step is theta <- optimiser(theta, g + mu (theta - theta_start)), with g from opened sums and the
-party's own rows. The batch and the others' values stay fixed during the Q steps. A key-holder party answers
-the openings that the agreement lists.
-
-| party | learns |
-|---|---|
-| data party | its own aggregated parameter gradients: one a round if its model is linear, else Q |
-| key-holder | nothing |
-| label party | also the scores of the evaluation rows, if evaluation is on |
+A data party learns its own aggregated parameter gradients: one a round if its model is linear, else Q. The
+label party also learns the scores of the evaluation rows. A key-holder learns nothing.
 """
 
 from __future__ import annotations

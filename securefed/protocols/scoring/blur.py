@@ -1,21 +1,18 @@
 """Blurred scores: each scored party adds noise to its part, so that a score shows only its leading digits.
 
-From one exact prediction of 40 people a label party found the other party's columns, bit by bit, by lattice
-reduction (tests/audit/test_attack_scores.py). So every party but the label party adds a number to its own
-part before sending it. The number is uniform over one step of the public precision,
+The noise is uniform over one step of the public precision,
 
     opened = exact + n,   n uniform in [-2**(w-1), 2**(w-1)) integer units,   w = fraction - precision bits,
 
 at the full resolution of the integers. Modulo 2**w the opened number is uniform and independent of the exact
-one, so it shows nothing below the precision. Cutting off low bits would not suffice. The label party knows
-its own part and its mask, so each carry would compare its low bits with the hidden ones.
+one, so it shows nothing below the precision. docs/proofs.md says why less does not suffice, and
+tests/audit/test_attack_scores.py finds columns from scores then.
 
 Repeated questions must not average the noise away. So n is a keyed function (BLAKE2b under a secret of the
 scored party) of everything this party holds that determines the exact number. The same question gets the same
 answer. If the exact number may differ, by however little, the noise differs too: the difference of two scores
-under the same noise would be exact. Equal rows get equal noise.
-
-Near-identical models scored on the same people still average. `score_ledger` counts that.
+under the same noise would be exact. Near-identical models scored on the same people still average.
+`score_ledger` counts that.
 """
 
 from __future__ import annotations

@@ -1,21 +1,17 @@
 """The score ledger: how much of a person's row its scores have shown. Each scored party keeps one.
 
 A score at precision 2**-p that is opened modulo 2**m shows at most p + m bits, whatever the question. The
-ledger compares this with the entropy of the columns (securefed.data.columns): at most log2 of a column's
-distinct values, less where some are frequent. A reader with more bits about many people than their columns
-hold can find the columns by lattice reduction (research.attacks.columns; docs/proofs.md has measurements).
-Correlated columns hold less than each by itself, so the line is drawn at half:
+ledger compares this with the entropy of the columns (securefed.data.columns). The line is drawn at half,
+since correlated columns hold less than each by itself (docs/proofs.md has measurements):
 
     allowed = max(2, floor(bits that the columns hold / (MARGIN (p + m))))      scorings of one person
 
 The ledger warns past half of that and refuses past it. Two scorings are always answered: one measures the
-model on held-out people, the other is the model's use. Where the columns hold less than one score shows (few
-columns of few values), the ledger warns at the first scoring: patterns of values then show as clusters of
-scores. Only a coarser precision prevents that.
+model on held-out people, the other is the model's use. Where the columns hold less than one score shows, the
+ledger warns at the first scoring: patterns of values then show as clusters of scores.
 
 The ledger counts *questions*: people, and all bytes of the question. The same question again has the same
-answer (protocols.scoring.blur) and costs nothing. Evaluations during training are questions too. A party
-refuses a training that plans too many of them before it begins.
+answer (protocols.scoring.blur) and costs nothing. Evaluations during training are questions too.
 
 One *scoring* may take several questions: chunks of rows, or folds that models of their own score. Everybody
 is in one of them. People with equal rows are not told apart, so that each of them may be counted in several.
@@ -24,12 +20,8 @@ round). Another question at the same place is another scoring: a label party cou
 answer, and ask otherwise when it goes on. Places that were asked as often belong to the same scorings: a run
 that goes back and asks anew at all of its places makes two.
 
-A dishonest label party can aim every opening at one person: with a column of its own that singles that person
-out, scores of *other* people tell about this one. So the ledger also has a total over all people
-(`total_bits`). It bounds what was told about any one person.
-
-The ledger identifies people by a keyed hash of their id, or of their row if they have none. It identifies
-nobody to a reader without the key.
+A dishonest label party can aim every opening at one person, so the ledger also has a total over all people
+(`total_bits`). It identifies people by a keyed hash of their id, or of their row if they have none.
 
     record    magic 4 b"SCOR" | bits 4 | people 4 | name 16 | people x 16 | checksum 8
     name      question 8 | scoring 4 | place 4
