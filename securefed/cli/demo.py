@@ -26,7 +26,7 @@ from securefed.errors import SettingError
 from securefed.files import RunDirectory, make_folder, read_json, write_json
 from securefed.labels.metrics import get_metric, shown
 from securefed.labels.quality import curves
-from securefed.protocols.agreement import OBJECTIVES, given_away
+from securefed.protocols.agreement import OBJECTIVES, get_objective
 from securefed.report.page import render, seconds, size
 from securefed.settings.protection import PROTECTIONS, Blind, Plain, Protection
 from securefed.settings.run import RunSettings
@@ -180,7 +180,7 @@ def _announcement(run: RunSettings, data: DemoData, key_bits: int) -> list[str]:
         lines.append(f"or any model parameter. Only {data.label_party} sees predictions.")
     else:
         lines.append(f"Training is encrypted ({run.scheme}{keys}). Each party sees its own gradients.")
-        warning = given_away(run.scheme, run.reveal, run.objective)
+        warning = get_objective(run.objective).given_away
         lines += [warning] if warning else []
     return lines
 

@@ -119,17 +119,12 @@ def needed_trust(scheme: str, reveal: str) -> str | None:
     return entry.trust or None if entry is not None and reveal == "own-gradient" else None
 
 
-def given_away(scheme: str, reveal: str, objective: str) -> str | None:
-    """Return the line on what a mode shows by design and a user may not expect, or None."""
-    if reveal != "own-gradient" or not protects(scheme):
-        return None
-    return get_objective(objective).given_away or None
-
-
 def trust_lines(scheme: str, reveal: str, objective: str) -> list[str]:
     """Return every line that an operator must read before a run in this mode."""
-    lines = (needed_trust(scheme, reveal), given_away(scheme, reveal, objective))
-    return [line for line in lines if line is not None]
+    lines = [needed_trust(scheme, reveal)]
+    if reveal == "own-gradient" and protects(scheme):
+        lines.append(get_objective(objective).given_away)
+    return [line for line in lines if line]
 
 
 def warn_of_trust(scheme: str, reveal: str, objective: str) -> None:

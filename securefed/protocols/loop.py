@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper, Serial
 from securefed.data.columns import column_bits
-from securefed.errors import DataError, SettingError
+from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.channel import note_agreement
 from securefed.protocols.own_gradient.ledger import Ledger
@@ -322,14 +322,13 @@ class PartyLoop(ABC):
 
     def restore(self, state: Mapping[str, NDArray[np.generic]], *, over: bool = False) -> None:
         """Continue after the round of `state`. `over`: the training ended with that round."""
-        first_round = checkpoint_round(state)
         self._restore_model(state)
         self._tracker.restore(part_of(state, TRACKER))
         self._best, self._held_scores = part_of(state, BEST), part_of(state, HELD)
         self._scoring = np.asarray(state.get(SCORING, self._scoring), dtype=np.uint8)
         if QUESTION in state:
             self._asked = self._question = dict(state)
-        self.go_on_after(first_round, evaluates=QUESTION in state, over=over)
+        self.go_on_after(int(state["round"]), evaluates=QUESTION in state, over=over)
 
     def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Begin with the model of `state`, from another run under the same keys."""
@@ -344,17 +343,3 @@ class PartyLoop(ABC):
 
 def part_of(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
     return {name[len(prefix) :]: array for name, array in state.items() if name.startswith(prefix)}
-
-
-def checkpoint_round(state: Mapping[str, NDArray[np.generic]]) -> int:
-    """Return the number of completed rounds. Raises DataError for a malformed checkpoint."""
-    number = np.asarray(checkpoint_array(state, "round"))
-    if number.shape != () or number.dtype.kind not in "iu" or int(number) < 0:
-        raise DataError(f"checkpoint's 'round' must be one integer of at least 0, not {number!r}")
-    return int(number)
-
-
-def checkpoint_array(state: Mapping[str, NDArray[np.generic]], name: str) -> NDArray[np.generic]:
-    if name not in state:
-        raise DataError(f"checkpoint has no {name!r}; it holds {', '.join(sorted(state)) or 'nothing'}")
-    return state[name]

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from securefed.data.storage import take_rows
 from securefed.declare import check_choice, check_number
-from securefed.errors import DataError, SettingError
+from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.losses import Loss
 from securefed.protocols.schedules import Automatic
@@ -40,11 +40,6 @@ class Optimiser(ABC):
 
     def step(self, parameters: Array, gradient: Array, learning_rate: float) -> Array:
         """Return new parameters. The arguments do not change."""
-        if parameters.ndim != 1 or parameters.shape != gradient.shape:
-            raise DataError(
-                "parameters and gradient must be vectors of one length,"
-                f" not {parameters.shape} and {gradient.shape}"
-            )
         # Zero is allowed: it freezes a party.
         return parameters - check_number("learning_rate", learning_rate, least=0.0) * self._direction(
             gradient
@@ -60,11 +55,7 @@ class Optimiser(ABC):
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Continue from a `state()` of an optimiser with the same settings."""
-        if set(state) != (expected := set(self.state())):
-            raise SettingError(
-                f"optimiser state must hold {', '.join(sorted(expected)) or 'nothing'},"
-                f" not {', '.join(sorted(state)) or 'nothing'}"
-            )
+        return
 
     def clone(self) -> Self:
         """Return an optimiser with the same settings and no history."""
@@ -98,11 +89,6 @@ class Adam(Optimiser):
     def _direction(self, gradient: Array) -> Array:
         if self._steps == 0:
             self._first, self._second = np.zeros(gradient.shape), np.zeros(gradient.shape)
-        elif self._first.shape != gradient.shape:
-            raise DataError(
-                f"this Adam has moments of shape {self._first.shape}, not {gradient.shape};"
-                " clone() gives a fresh one"
-            )
         self._steps += 1
         self._first = self.beta1 * self._first + (1.0 - self.beta1) * gradient
         self._second = self.beta2 * self._second + (1.0 - self.beta2) * gradient**2
@@ -114,17 +100,8 @@ class Adam(Optimiser):
         return {"steps": np.array(self._steps), "first": self._first.copy(), "second": self._second.copy()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        super().restore(state)
-        steps = np.asarray(state["steps"])
-        first, second = (np.array(state[name], dtype=np.float64) for name in ("first", "second"))
-        if steps.shape != () or steps.dtype.kind not in "iu" or int(steps) < 0:
-            raise DataError("Adam's 'steps' must be one integer of at least 0")
-        finite = np.isfinite(first).all() and np.isfinite(second).all() and (second >= 0).all()
-        if first.shape != second.shape or first.ndim != 1 or not finite:
-            raise DataError(
-                "Adam's moments must be two vectors of one length, finite, and the second not negative"
-            )
-        self._steps, self._first, self._second = int(steps), first, second
+        self._steps = int(state["steps"])
+        self._first, self._second = (np.array(state[name], np.float64) for name in ("first", "second"))
 
 
 def get_optimiser(optimiser: str | Optimiser) -> Optimiser:

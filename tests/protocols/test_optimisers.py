@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from securefed.errors import DataError, SettingError
+from securefed.errors import SettingError
 from securefed.protocols.steps import SGD, Adam, Optimiser, get_optimiser
 
 
@@ -95,16 +94,12 @@ def test_by_name() -> None:
 
 @pytest.mark.parametrize("optimiser", [SGD(), Adam()])
 def test_bad_steps(optimiser: Optimiser) -> None:
-    with pytest.raises(DataError, match=r"one length, not \(2,\) and \(3,\)"):
-        optimiser.step(np.zeros(2), np.zeros(3), 0.1)
-    with pytest.raises(DataError, match="vectors"):
-        optimiser.step(np.zeros((2, 2)), np.zeros((2, 2)), 0.1)
     for rate in (-0.1, math.nan):
         with pytest.raises(SettingError, match="learning_rate must be a finite number of at least 0"):
             optimiser.step(np.zeros(2), np.zeros(2), rate)
 
 
-def test_bad_settings_and_states() -> None:
+def test_bad_settings() -> None:
     for options, message in [
         ({"beta1": 1.0}, "beta1 must be a finite number of at least 0 and less than 1, not 1.0"),
         ({"beta2": -0.1}, "beta2 must be"),
@@ -112,22 +107,3 @@ def test_bad_settings_and_states() -> None:
     ]:
         with pytest.raises(SettingError, match=message):
             Adam(**options)
-    adam = Adam()
-    adam.step(np.zeros(2), np.ones(2), 0.1)
-    with pytest.raises(DataError, match=r"moments of shape \(2,\), not \(3,\)"):
-        adam.step(np.zeros(3), np.ones(3), 0.1)
-    good = adam.state()
-    bad_states: list[tuple[dict[str, NDArray[np.generic]], str]] = [
-        (good | {"steps": np.array(-1)}, "'steps' must be one integer"),
-        (good | {"steps": np.array(1.5)}, "'steps' must be one integer"),
-        (good | {"first": np.zeros(3)}, "vectors of one length"),
-        (good | {"first": np.array([0.0, np.nan])}, "finite"),
-        (good | {"second": np.array([0.0, -1.0])}, "not negative"),
-    ]
-    for state, message in bad_states:
-        with pytest.raises(DataError, match=message):
-            adam.restore(state)
-    with pytest.raises(SettingError, match="state must hold first, second, steps, not nothing"):
-        adam.restore({})
-    with pytest.raises(SettingError, match="state must hold nothing, not first, second, steps"):
-        SGD().restore(good)

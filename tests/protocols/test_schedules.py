@@ -21,7 +21,6 @@ from securefed.protocols.schedules import (
     InverseSqrtParties,
     Stopping,
     as_learning_rate,
-    proximal_pull,
 )
 
 
@@ -54,22 +53,6 @@ def test_learning_rates() -> None:
     assert as_learning_rate(0.1) == Constant(0.1)
     assert as_learning_rate(InverseSqrt(0.1)) == InverseSqrt(0.1)
     assert as_learning_rate(lambda t: 1.0 / (t + 2))(0) == 0.5
-
-
-def test_proximal_pull_is_the_gradient_of_the_proximal_term() -> None:
-    generator = np.random.default_rng(1)
-    theta, start, mu = generator.normal(size=5), generator.normal(size=5), 0.37
-
-    def term(point: np.ndarray) -> float:
-        return mu / 2 * float(((point - start) ** 2).sum())
-
-    # Central differences of a quadratic are exact but for rounding: a few units of the value over the step.
-    step = 1e-3
-    estimate = [(term(theta + step * unit) - term(theta - step * unit)) / (2 * step) for unit in np.eye(5)]
-    tolerance = 16 * np.finfo(np.float64).eps * (1 + term(theta)) / step
-    assert proximal_pull(theta, start, mu) == pytest.approx(estimate, abs=tolerance)
-    assert not proximal_pull(start, start, mu).any()
-    assert not proximal_pull(theta, start, 0.0).any()
 
 
 def test_full_batches_are_all_rows_in_order() -> None:
@@ -195,13 +178,6 @@ def test_resumed_tracker_stops_where_it_would_have() -> None:
         assert tracker.update(t, 0.5) is None
     resumed.restore(tracker.state())
     assert tracker.update(3, 0.5) == resumed.update(3, 0.5) == "no progress"
-    for bad in (
-        {},
-        {"best": np.array(np.nan), "stale": np.array(0)},
-        {"best": np.zeros(2), "stale": np.array(0)},
-    ):
-        with pytest.raises(DataError, match="stopping state must"):
-            resumed.restore(bad)
 
 
 @pytest.mark.parametrize("metric", [math.nan, math.inf])

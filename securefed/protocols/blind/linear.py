@@ -62,7 +62,7 @@ from securefed.protocols.blind.statistics import (
     take_parts,
     wrap_bound,
 )
-from securefed.protocols.loop import PartyContext, checkpoint_array
+from securefed.protocols.loop import PartyContext
 from securefed.protocols.losses import Loss
 from securefed.protocols.schedules import Automatic, Batches
 from securefed.protocols.steps import OwnSteps
@@ -327,7 +327,7 @@ class BlindParty(BlindLoop):
     def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         super().start_from(state)
         if self._own is not None:
-            self._earlier_root = np.asarray(checkpoint_array(state, "root"), dtype=np.float64)
+            self._earlier_root = np.asarray(state["root"], dtype=np.float64)
 
     def _shares(self) -> dict[str, Share]:
         return {"phi": self._phi, "previous": self._previous}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.shares import LIMBS, Share
-from securefed.errors import DataError, FormatError, SettingError
+from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import Correlations, Count, FixedMatrix, Name, prepare_all
 from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplier
@@ -29,13 +29,7 @@ from securefed.protocols.blind.scoring import (
     score_secret,
     seal,
 )
-from securefed.protocols.loop import (
-    PartyContext,
-    PartyLoop,
-    State,
-    checkpoint_array,
-    part_of,
-)
+from securefed.protocols.loop import PartyContext, PartyLoop, State, part_of
 from securefed.transport import Link
 
 Array = NDArray[np.float64]
@@ -102,7 +96,7 @@ class BlindLoop(PartyLoop):
         if fold == max(self._agreement.scored_after(t)):
             self._question = {}
         plan, stored = self._score_plan, part_of(question, f"{BLOCK}{fold}.")
-        secret = self._score_secret = checkpoint_array(question, QUESTION_SEED).tobytes()
+        secret = self._score_secret = question[QUESTION_SEED].tobytes()
         blocks = {name: _restored(stored, name, (LIMBS, plan.size(name), plan.outputs)) for name in stored}
         if self._score_keys is None:
             self._score_keys = await introduce(self._tools(link), plan, secret, t)
@@ -166,8 +160,4 @@ def _stored(share: Share) -> NDArray[np.uint8]:
 
 
 def _restored(state: Mapping[str, NDArray[np.generic]], name: str, shape: tuple[int, ...]) -> Share:
-    stored = np.asarray(checkpoint_array(state, name), dtype=np.uint8)
-    try:
-        return shares.from_bytes(stored.tobytes(), shape)
-    except FormatError as error:
-        raise DataError(f"checkpoint: {name}: {error}") from None
+    return shares.from_bytes(state[name].tobytes(), shape)

@@ -30,13 +30,7 @@ from securefed.crypto.scheme import Bare, Mask
 from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
 from securefed.protocols.channel import Channel, Keyring, distribute_keys
-from securefed.protocols.loop import (
-    PartyContext,
-    PartyLoop,
-    State,
-    checkpoint_array,
-    part_of,
-)
+from securefed.protocols.loop import PartyContext, PartyLoop, State, part_of
 from securefed.protocols.own_gradient.openings import (
     ask,
     ask_sums,
@@ -49,7 +43,6 @@ from securefed.protocols.own_gradient.openings import (
 )
 from securefed.protocols.own_gradient.prediction import Scores, serve_scores
 from securefed.protocols.own_gradient.sides import LinearSide, Side, TransferScorer
-from securefed.protocols.schedules import proximal_pull
 from securefed.protocols.steps import Optimiser, OwnSteps
 from securefed.transport import Link
 
@@ -183,10 +176,9 @@ class DataParty(PartyLoop):
         return {"parameters": self._side.parameters, "previous": self._previous, **moments}
 
     def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        parameters = np.asarray(checkpoint_array(state, "parameters"), dtype=np.float64)
         self._optimiser.restore(part_of(state, OPTIMISER))
-        self._side.parameters = parameters
-        self._previous = np.asarray(checkpoint_array(state, "previous"), dtype=np.float64)
+        self._side.parameters = np.asarray(state["parameters"], dtype=np.float64)
+        self._previous = np.asarray(state["previous"], dtype=np.float64)
 
     async def _begin(self, link: Link) -> None:
         self._keys = await distribute_keys(link, self._agreement, self._holder, self._mapper)
@@ -243,7 +235,8 @@ class DataParty(PartyLoop):
                     self._previous = start
                     side.parameters = start + again - self._steps.matrix(t) @ gradient
                     break
-                gradient = gradient + proximal_pull(side.parameters, start, agreement.algorithm.proximal)
+                # Equation 15: the gradient of mu/2 |theta - theta at the exchange|^2
+                gradient = gradient + agreement.algorithm.proximal * (side.parameters - start)
                 rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)
                 side.parameters = self._optimiser.step(side.parameters, gradient, rate)
 
