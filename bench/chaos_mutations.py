@@ -58,9 +58,17 @@ PLAIN = {
     "allow_determined": True,
 }
 BLIND = {"alignment": "psi", "reveal": "nothing", "scheme": "ckks", "rounds": 2, "l2": 0.01}
-SCENES = (
-    Scene("plain", 2, PLAIN, rows=30, patience=2, wait=3),
-    Scene("blind", 2, BLIND, rows=30, patience=2, wait=3),
+SCORED = {**BLIND, "release": True, "rounds": 4, "evaluate_every": 2, "holdout": 0.2, "learning_rate": 0.05}
+TRANSFER = {**BLIND, "objective": "transfer", "hidden": 3}
+SCENES = tuple(
+    Scene(name, parties, run, rows=30, patience=2, wait=3)
+    for name, parties, run in (
+        ("plain", 2, PLAIN),
+        ("blind", 2, BLIND),
+        ("scored", 2, SCORED),
+        ("three", 3, {**PLAIN, "scheme": "ckks"}),
+        ("transfer", 2, TRANSFER),
+    )
 )
 FACTS = '{"parameters": 3, "is_linear": true, "rows": 0, "proposal": "0123456789abcdef", "ids": ""}'
 NUMBERS = (10**9, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1, 0, 1, 2**40)
@@ -447,14 +455,12 @@ def greet(identity: Identity, address: str, server: Certificate, seed: int, coun
             counts.write_text(str(answered))
 
 
-def run_mutations(
-    asked: int, seed: int, folder: Path, *, lanes: int = 4, tell: Callable[[str], None] = print
-) -> Report:
-    """Run so many mutations, in several lanes at a time."""
+def run_mutations(asked: int, seed: int, folder: Path, *, tell: Callable[[str], None] = print) -> Report:
+    """Run so many mutations, in a lane for each scene at a time."""
     report = Report()
     for module in PRELOADED:
         importlib.import_module(module)
-    made = [Lane(SCENES[n % len(SCENES)], folder / f"lane-{n}", report) for n in range(lanes)]
+    made = [Lane(scene, folder / scene.name, report) for scene in SCENES]
     environment, cost = os.environ.copy(), keyfile.LOG2_N
     keyfile.LOG2_N = keyfile.LOG2_N_TEST
     number, told = 0, time.monotonic()
