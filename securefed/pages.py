@@ -22,14 +22,13 @@ STYLE = f"""
 @media(prefers-color-scheme:dark){{:root{{{DARK}}}}}
 .pair{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(300px,100%),1fr));gap:0 28px}}
 @media print{{:root{{color-scheme:light;{LIGHT}}}body{{max-width:none;padding:0}}h2{{break-after:avoid}}
-.plot,tr,.card{{break-inside:avoid}}nav{{display:none}}}}
+.plot,tr,.card{{break-inside:avoid}}}}
 *{{box-sizing:border-box}}
 body{{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);margin:0 auto;
 max-width:920px;padding:28px 20px 60px;overflow-wrap:break-word}}
 h1{{font-size:24px;margin:0 0 2px}}h2{{font-size:18px;margin:38px 0 10px}}
 h3{{font-size:15px;margin:22px 0 6px}}
 p{{margin:6px 0}}ul{{padding-left:20px}}a{{color:var(--link)}}.soft{{color:var(--soft)}}
-nav a{{margin-right:14px;white-space:nowrap}}
 .cards{{display:flex;flex-wrap:wrap;gap:10px;margin:18px 0}}
 .card{{background:var(--card);border-radius:8px;padding:10px 14px;min-width:118px;flex:1 0 auto}}
 .card b{{display:block;font-size:20px}}.card span{{color:var(--soft);font-size:13px}}
@@ -41,10 +40,10 @@ th{{color:var(--soft);font-weight:600}}
 td.n,th.n{{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}
 .badge{{border-radius:5px;padding:2px 8px;font-size:13px;font-weight:600;color:var(--on);
 display:inline-block}}
-.badge.good{{background:var(--good)}}.badge.bad{{background:var(--bad)}}.badge.part{{background:var(--part)}}
+.badge.good{{background:var(--good)}}.badge.bad{{background:var(--bad)}}
+.badge.part{{background:var(--part);color:var(--on)}}
 .pass{{color:var(--good);font-weight:600}}.fail{{color:var(--bad);font-weight:700}}
 .part{{color:var(--part);font-weight:600}}
-.badge.good,.badge.bad,.badge.part{{color:var(--on)}}
 .evidence{{color:var(--soft);font-size:13px}}
 .scale{{margin:14px 0;max-width:640px}}
 .scale div{{display:grid;grid-template-columns:1fr max-content;gap:0 12px;margin:8px 0}}

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError, plain_text
 from securefed.files import minor_version, write_json
@@ -208,14 +207,13 @@ def run_session(
 
 
 def write_run(session: Session, account: PartyAccount) -> None:
-    """result.json, timing.json and report.html, the audit of the party's own transcript in it."""
-    result, timing, directory = account.result(), account.timing(), session.directory
-    directory.write(result, timing, render(result, timing))
+    """Write result.json, timing.json and report.html with the audit of the party's own transcript."""
+    result, timing = account.result(), account.timing()
     try:
-        section = audit(*read_run(directory.folder)).to_html()
+        section = audit([account.transcript], result).to_html()
     except DataError:
         section = ""
-    directory.write(result, timing, render(result, timing, section))
+    session.directory.write(result, timing, render(result, timing, section))
 
 
 def close_run(endpoint: Endpoint, session: Session, account: PartyAccount, peers: list[str]) -> PartyAccount:

@@ -66,15 +66,15 @@ def render(result: dict[str, Any], timing: dict[str, Any], more: str = "", *, li
     when = f", {escape(str(result['finished']))}" if result.get("finished") else ""
     parts = [
         f'<h1>{escape(run)}</h1><p class="soft">as {escape(party)} saw it{when}</p>',
-        f"<p>{_badge(result)} {_sentence(result)}</p>",
+        _sentence(result),
         live,
         "" if live else _quality(result),
         _seen(result),
-        more or "".join([_messages(result), *_compared(result)]),
+        more,
         f'<h2 id="cost">Time and bytes</h2>{_cards(result, timing)}',
         fold("Time and bytes in detail", "".join(_plots(result, timing))),
         fold("Settings", f'<div id="settings">{table(("setting", "value"), settings)}</div>'),
-        *_versions(result),
+        fold("Versions", table(("package", "version"), result["versions"].items())),
         glossary(sorted(GLOSSARY, key=str.lower)),
     ]
     return page(f"{run}: {party}", "".join(parts), refresh=2 if live else None)
@@ -95,7 +95,7 @@ def frame(result: dict[str, Any], saw: Mapping[str, str]) -> str:
         (size(sum(result["bytes"].values())), "sent by all parties"),
     ]
     parts = [
-        f"<p>{_badge(result)} {_sentence(result)}</p>",
+        _sentence(result),
         _quality(result),
         f"<h2>What each party saw</h2>{table(('party', 'saw'), saw.items())}",
         _boxes(cards),
@@ -105,33 +105,22 @@ def frame(result: dict[str, Any], saw: Mapping[str, str]) -> str:
     return f'<iframe srcdoc="{whole}" style="width:100%;height:640px;border:0"></iframe>'
 
 
-def _badge(result: dict[str, Any]) -> str:
-    if result["protected"]:
-        return badge("encrypted", "good")
-    return badge("NOT PROTECTED: scheme plain", "bad")
-
-
 def _sentence(result: dict[str, Any]) -> str:
-    settings = result["settings"]
-    names = [str(each[0]) for each in settings["parties"]]
-    word = "helper" if settings["reveal"] == "nothing" else "key-holder"
-    holder = f", with a {term(word)}" if settings.get("key_holder") else ""
+    settings, privacy = result["settings"], result.get("privacy")
+    mark = ("encrypted", "good") if result["protected"] else ("NOT PROTECTED: scheme plain", "bad")
+    *names, last = [str(each[0]) for each in settings["parties"]]
     blind = settings["reveal"] == "nothing"
+    holder = f", with a {term('helper' if blind else 'key-holder')}" if settings.get("key_holder") else ""
     learned = "nothing about each other, but for scores that are counted" if blind else "their own gradients"
+    labels = ""
+    if privacy:
+        numbers = f"epsilon {privacy['epsilon']:.2f} at delta {privacy['delta']:.1e}"
+        labels = f" Labels: differential privacy of {numbers}."
     return (
-        f"{escape(' and '.join([', '.join(names[:-1]), names[-1]]))} trained one model of {result['rows']:,} "
-        f"people whom all of them know{holder}. During training the parties learned {learned}. "
-        f"{escape(str(settings['algorithm']))}, {settings['local_steps']} {term('local steps')}, "
-        f"{escape(str(settings['scheme']))}.{escape(_privacy(result))}"
-    )
-
-
-def _privacy(result: dict[str, Any]) -> str:
-    privacy = result.get("privacy")
-    if not privacy:
-        return ""
-    return (
-        f" Labels: differential privacy of epsilon {privacy['epsilon']:.2f} at delta {privacy['delta']:.1e}."
+        f"<p>{badge(*mark)} {escape(', '.join(names))} and {escape(last)} trained one model of "
+        f"{result['rows']:,} people whom all of them know{holder}. During training the parties learned "
+        f"{learned}. {escape(str(settings['algorithm']))}, {settings['local_steps']} {term('local steps')}, "
+        f"{escape(str(settings['scheme']))}.{labels}</p>"
     )
 
 
@@ -142,20 +131,20 @@ def _quality(result: dict[str, Any]) -> str:
         if last != result["party"] or result.get("metric") is not None:
             return ""
         return "<p>Quality not measured: no rows were held out, or too few are in common.</p>"
-    loud = f"<p>{badge(holdout['warning'], 'bad')}</p>" if holdout.get("warning") else ""
-    parts = [loud]
+    parts = [f"<p>{badge(holdout['warning'], 'bad')}</p>"] if holdout.get("warning") else []
     new = result.get("new_people")
     if new is not None:
         rows = [("together", new["value"]), ("all data in one place, no protection", new["central"])]
         rows += [(f"{last} alone", new["alone"])] if new["alone"] is not None else []
         parts.append(_bars(new, rows, "new people", 0.5) + _stability(new) + _curves(new))
     rows = [("together", holdout["value"]), (f"{last} alone", holdout["alone"])]
-    parts.append(_bars(holdout, rows, term("held-out rows"), holdout["chance"]))
-    if new is None:
-        parts.append(_curves(holdout))
-    parts.append(_confusion(holdout.get("confusion")))
-    parts.append(_gain(holdout if new is None else new))
-    parts.append(_more_metrics(holdout))
+    parts += [
+        _bars(holdout, rows, term("held-out rows"), holdout["chance"]),
+        _curves(holdout) if new is None else "",
+        _confusion(holdout.get("confusion")),
+        _gain(holdout if new is None else new),
+        _more_metrics(holdout),
+    ]
     return f'<section id="quality">{"".join(parts)}</section>'
 
 
@@ -190,7 +179,7 @@ def _curves(holdout: dict[str, Any]) -> str:
             "found: share of the second class",
             diagonal="chance",
         )
-        plots.append(f'<div class="plot"><h3>{term("ROC curve")}</h3>{drawn}</div>')
+        plots.append(_plot(term("ROC curve"), drawn))
     if curves.get("calibration"):
         drawn = svg.square(
             [(x, y) for x, y, _ in curves["calibration"]],
@@ -200,7 +189,7 @@ def _curves(holdout: dict[str, Any]) -> str:
             diagonal="probabilities that come true",
             sizes=[int(count) for _, _, count in curves["calibration"]],
         )
-        plots.append(f'<div class="plot"><h3>{term("calibration", "Calibration")}</h3>{drawn}</div>')
+        plots.append(_plot(term("calibration", "Calibration"), drawn))
     return f'<div class="pair" id="curves">{"".join(plots)}</div>' if plots else ""
 
 
@@ -220,16 +209,8 @@ def _gain(measured: dict[str, Any]) -> str:
         return ""
     head = ["people, best first", "found", "rate in this group", "lift"]
     head += ["points up to"] if groups[0]["points"] is not None else []
-    rows = [
-        (
-            f"{g['people']:,}",
-            f"{g['found']:.0%}",
-            f"{g['rate']:.0%}",
-            f"{g['lift']:.2f}",
-            f"{g['points'] or 0:.0f}",
-        )
-        for g in groups
-    ]
+    forms = {"people": "{:,}", "found": "{:.0%}", "rate": "{:.0%}", "lift": "{:.2f}", "points": "{:.0f}"}
+    rows = [[form.format(group[name] or 0) for name, form in forms.items()] for group in groups]
     about = (
         "<p>People with the highest scores come first. <i>Found</i>: the part of the second class that is "
         "among them. <i>Lift</i>: how many times as frequent the second class is among them as among all. "
@@ -294,82 +275,42 @@ def _boxes(cards: Iterable[tuple[str, str]]) -> str:
 def _plots(result: dict[str, Any], timing: dict[str, Any]) -> Iterable[str]:
     yield f'<p id="time">{term("computation", "Computation")} and {term("communication")}.</p>'
     yield '<div class="plots">'
+    works = ("computation", "communication")
     if len(result["history"]) > 1:
-        name = result["metric_name"]
+        name, title = result["metric_name"], f"{result['metric_name']} after each round"
         points = [(float(number) + 1, float(value)) for number, value in result["history"]]
-        yield _plot(f"{name} after each round", svg.line(points, f"{name} after each round", "round", name))
-    each = timing["each_round"]
-    if each:
-        work = {name: [row[name] for row in each] for name in ("computation", "communication")}
+        yield _plot(escape(title), svg.line(points, title, "round", name))
+    if each := timing["each_round"]:
+        work = {name: [row[name] for row in each] for name in works}
         numbers = [str(row["number"] + 1) for row in each]
         drawn = svg.columns(work, numbers, "seconds of each round", "round", "seconds")
         yield _plot("Seconds of each round", drawn)
-    paths = timing["parties"]
-    if paths:
-        rows = [(name, (p["computation_seconds"], p["communication_seconds"])) for name, p in paths.items()]
-        drawn = svg.bars(rows, ("computation", "communication"), "seconds at each party", seconds)
-        yield _plot("At each party", drawn)
+    if paths := timing["parties"]:
+        rows = [(name, [path[f"{word}_seconds"] for word in works]) for name, path in paths.items()]
+        yield _plot("At each party", svg.bars(rows, works, "seconds at each party", seconds))
     if timing["activities"]:
         work_done = sorted(timing["activities"].items(), key=lambda item: -item[1])
-        listed = [(name, (value,)) for name, value in work_done]
-        drawn = svg.bars(listed, ("seconds",), "seconds by activity", seconds)
-        yield _plot(f"What {result['party']} computed", drawn)
-    kinds = {**result["sent"], **result["received"]}
-    if kinds:
-        totals = {
-            kind: [result[way].get(kind, {}).get("bytes", 0) for way in ("sent", "received")]
-            for kind in kinds
-        }
-        rows = [(kind, (s, r)) for kind, (s, r) in sorted(totals.items(), key=lambda item: -sum(item[1]))]
-        drawn = svg.bars(rows, ("sent", "received"), "bytes by kind of message", size)
+        rows = [(name, [value]) for name, value in work_done]
+        drawn = svg.bars(rows, ("seconds",), "seconds by activity", seconds)
+        yield _plot(f"What {escape(result['party'])} computed", drawn)
+    if kinds := {**result["sent"], **result["received"]}:
+        ways = ("sent", "received")
+        rows = [(kind, [result[way].get(kind, {}).get("bytes", 0) for way in ways]) for kind in kinds]
+        rows.sort(key=lambda row: -sum(row[1]))
+        drawn = svg.bars(rows, ways, "bytes by kind of message", size)
         yield _plot("Bytes by kind of message", drawn)
     yield "</div>"
 
 
 def _plot(title: str, drawing: str) -> str:
-    return f'<div class="plot"><h3>{escape(title)}</h3>{drawing}</div>'
+    """`title` is HTML."""
+    return f'<div class="plot"><h3>{title}</h3>{drawing}</div>'
 
 
 def _seen(result: dict[str, Any]) -> str:
     told = str(result.get("saw", ""))
-    if not told:  # while the run goes on
-        return ""
-    return (
-        f'<h2 id="seen">What {escape(result["party"])} saw</h2><p>{escape(told[:1].upper() + told[1:])}.</p>'
-    )
-
-
-def _messages(result: dict[str, Any]) -> str:
-    rows = [
-        (row["kind"], f"{row['messages']:,}", size(row["bytes"]), row["protection"], row["reveals"])
-        for row in result["seen"]
-    ]
-    messages = table(("message", "count", "bytes", "protection", "what it reveals"), rows, numbers=(1, 2))
-    return fold("Every kind of message", messages + "".join(_ledger(result)))
-
-
-def _compared(result: dict[str, Any]) -> Iterable[str]:
-    compared = [(name, peer["transcripts"]) for name, peer in result.get("peers", {}).items()]
-    if compared:
-        yield f"<h2>{term('transcript', 'Transcripts')} compared with the peers</h2>"
-        yield table(("peer", "what one sent is what the other received"), compared)
-
-
-def _ledger(result: dict[str, Any]) -> Iterable[str]:
-    yield f"<h3>{term('ledger', 'Ledger')}: opened numbers against the secrets they depend on</h3>"
-    if not result["ledger_of_all"]:
-        yield "<p>Empty: nothing was opened to anybody during training.</p>"
-        return
-    rows = [
-        (e["party"], e["block"], e["equations"], e["unknowns"], f"{e['ratio']:.2f}", e["verdict"])
-        for e in result["ledger_of_all"]
-    ]
-    yield table(("party", "about", "numbers", "secrets", "ratio", "verdict"), rows, numbers=(2, 3, 4))
-
-
-def _versions(result: dict[str, Any]) -> Iterable[str]:
-    if result.get("versions"):
-        yield fold("Versions", table(("package", "version"), result["versions"].items()))
+    title = f'<h2 id="seen">What {escape(result["party"])} saw</h2>'
+    return f"{title}<p>{escape(told[:1].upper() + told[1:])}.</p>" if told else ""  # while the run goes on
 
 
 _CALL = re.compile(r"(\w+)\((.*)\)")

@@ -41,36 +41,65 @@ def label(value: float) -> str:
     return f"{value:.4g}"
 
 
+def _text(x: float, y: float, words: str, anchor: str = "start", kind: str = "axis") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def _line(start: tuple[float, float], end: tuple[float, float], kind: str, tip: str = "") -> str:
+    (x1, y1), (x2, y2) = start, end
+    title = f"<title>{escape(tip)}</title>" if tip else ""
+    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}">{title}</line>'
+
+
+def _rect(series: int, x: float, y: float, width: float, height: float, tip: str, round_: int = 2) -> str:
+    return (
+        f'<rect class="s{series}" x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.1f}" '
+        f'height="{max(0.0, height):.2f}" rx="{round_}"><title>{escape(tip)}</title></rect>'
+    )
+
+
 class _Frame:
     """Axes: data coordinates to the drawing's, grid lines and words."""
 
-    def __init__(self, x: tuple[float, float], y: Sequence[float], x_name: str) -> None:
-        self._x, self._y = x, (y[0], y[-1])
-        self.parts = [
-            f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2:.1f}" y="{HEIGHT - 6}" '
-            f'text-anchor="middle">{escape(x_name)}</text>',
-        ]
+    def __init__(
+        self,
+        x: tuple[float, float],
+        y: Sequence[float],
+        x_name: str,
+        size: tuple[float, float] = (WIDTH, HEIGHT),
+        left: float = LEFT,
+    ) -> None:
+        self._size, self._left, self._x, self._y = size, left, x, (y[0], y[-1])
+        self.parts = [_text((left + size[0] - RIGHT) / 2, size[1] - 6, x_name, "middle")]
         for value in y:
-            place = self.down(value)
-            self.parts.append(
-                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>'
-                f'<text class="axis" x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">'
-                f"{label(value)}</text>"
-            )
+            start, end = self.place(x[0], value), self.place(x[1], value)
+            self.parts.append(_line(start, end, "grid") + _text(left - 6, start[1] + 4, label(value), "end"))
 
-    def right(self, value: float) -> float:
-        low, high = self._x
-        return LEFT + (value - low) / ((high - low) or 1.0) * (WIDTH - LEFT - RIGHT)
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        (x_low, x_high), (low, high), (width, height) = self._x, self._y, self._size
+        across = (x - x_low) / ((x_high - x_low) or 1.0) * (width - self._left - RIGHT)
+        up = (y - low) / ((high - low) or 1.0) * (height - TOP - BOTTOM)
+        return self._left + across, height - BOTTOM - up
 
-    def down(self, value: float) -> float:
-        low, high = self._y
-        return HEIGHT - BOTTOM - (value - low) / ((high - low) or 1.0) * (HEIGHT - TOP - BOTTOM)
+    def x_ticks(self, ticks: Sequence[tuple[float, str]]) -> None:
+        """Ten of them at most."""
+        for x, words in ticks[:: max(1, ceil(len(ticks) / 10))]:
+            place, _ = self.place(x, 0.0)
+            self.parts.append(_text(place, self._size[1] - BOTTOM + 17, words, "middle"))
 
-    def x_tick(self, place: float, text: str) -> None:
+    def curve(self, points: Sequence[tuple[float, float]]) -> None:
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (self.place(*point) for point in points))
+        self.parts.append(f'<polyline class="line" points="{path}"/>')
+
+    def dot(self, point: tuple[float, float], radius: float, tip: str) -> None:
+        x, y = self.place(*point)
         self.parts.append(
-            f'<text class="axis" x="{place:.1f}" y="{HEIGHT - BOTTOM + 17}" text-anchor="middle">'
-            f"{escape(text)}</text>"
+            f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">'
+            f"<title>{escape(tip)}</title></circle>"
         )
+
+    def drawing(self, title: str) -> str:
+        return _svg(*self._size, self.parts, title)
 
 
 def _svg(width: float, height: float, parts: Sequence[str], title: str) -> str:
@@ -80,36 +109,21 @@ def _svg(width: float, height: float, parts: Sequence[str], title: str) -> str:
     )
 
 
-def _some(count: int, most: int = 10) -> list[int]:
-    """Places for at most `most` words among so many."""
-    step = max(1, ceil(count / most))
-    return list(range(0, count, step))
-
-
 def line(points: Sequence[tuple[float, float]], title: str, x_name: str, y_name: str) -> str:
     """One line with its points."""
     xs, ys = [x for x, _ in points], [y for _, y in points]
     frame = _Frame((min(xs), max(xs)), ticks(min(ys), max(ys)), x_name)
-    places = [(frame.right(x), frame.down(y)) for x, y in points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    frame.parts.append(f'<polyline class="line" points="{path}"/>')
-    for (x, y), (at, down) in zip(points, places, strict=True):
-        frame.parts.append(
-            f'<circle class="dot" cx="{at:.1f}" cy="{down:.1f}" r="2.6">'
-            f"<title>{escape(x_name)} {x:g}: {escape(y_name)} {y:.4f}</title></circle>"
-        )
-    for place in _some(len(points)):
-        frame.x_tick(places[place][0], f"{xs[place]:g}")
-    return _svg(WIDTH, HEIGHT, frame.parts, title)
+    frame.curve(points)
+    for x, y in points:
+        frame.dot((x, y), 2.6, f"{x_name} {x:g}: {y_name} {y:.4f}")
+    frame.x_ticks([(x, f"{x:g}") for x in xs])
+    return frame.drawing(title)
 
 
-def _legend(series: Sequence[str], left: float, top: float) -> list[str]:
+def _legend(series: Sequence[str], left: float) -> list[str]:
     parts = []
     for number, name in enumerate(series):
-        parts.append(
-            f'<rect class="s{number}" x="{left:.1f}" y="{top:.1f}" width="10" height="10" rx="2"/>'
-            f'<text class="axis" x="{left + 14:.1f}" y="{top + 9:.1f}">{escape(name)}</text>'
-        )
+        parts.append(_rect(number, left, 2, 10, 10, name) + _text(left + 14, 11, name))
         left += 30 + LETTER * len(name)
     return parts
 
@@ -120,21 +134,18 @@ def columns(
     """Stacked columns, one for each name."""
     totals = [sum(values) for values in zip(*series.values(), strict=True)]
     frame = _Frame((0.0, float(len(names))), ticks(0.0, max(totals) or 1.0), x_name)
-    width = max(1.0, 0.72 * (frame.right(1.0) - frame.right(0.0)))
+    width = max(1.0, 0.72 * (frame.place(1.0, 0.0)[0] - LEFT))
     for place, name in enumerate(names):
-        middle, height = frame.right(place + 0.5), 0.0
+        height = 0.0
         for number, (word, values) in enumerate(series.items()):
-            top, bottom = frame.down(height + values[place]), frame.down(height)
-            frame.parts.append(
-                f'<rect class="s{number}" x="{middle - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
-                f'height="{max(0.0, bottom - top):.2f}"><title>{escape(name)}: {escape(word)} '
-                f"{values[place]:.4g} {escape(y_name)}</title></rect>"
-            )
+            middle, bottom = frame.place(place + 0.5, height)
             height += values[place]
-    for place in _some(len(names)):
-        frame.x_tick(frame.right(place + 0.5), names[place])
-    frame.parts += _legend(list(series), LEFT, 2.0)
-    return _svg(WIDTH, HEIGHT, frame.parts, title)
+            top = frame.place(0.0, height)[1]
+            tip = f"{name}: {word} {values[place]:.4g} {y_name}"
+            frame.parts.append(_rect(number, middle - width / 2, top, width, bottom - top, tip, 0))
+    frame.x_ticks([(place + 0.5, name) for place, name in enumerate(names)])
+    frame.parts += _legend(list(series), LEFT)
+    return frame.drawing(title)
 
 
 def bars(
@@ -145,22 +156,14 @@ def bars(
 ) -> str:
     """Stacked horizontal bars, with a name and the total, as `show` writes it, above each."""
     most = max((sum(values) for _, values in rows), default=0.0) or 1.0
-    top = 24.0 if len(series) > 1 else 2.0
-    parts = _legend(series, 0.0, 2.0) if len(series) > 1 else []
+    top, parts = (24.0, _legend(series, 0.0)) if len(series) > 1 else (2.0, [])
     for name, values in rows:
-        parts.append(
-            f'<text x="0" y="{top + NAME - 6:.1f}">{escape(name)}</text>'
-            f'<text class="axis" x="{WIDTH}" y="{top + NAME - 6:.1f}" text-anchor="end">'
-            f"{escape(show(sum(values)))}</text>"
-        )
+        base = top + NAME - 6
+        parts.append(_text(0, base, name, kind="name") + _text(WIDTH, base, show(sum(values)), "end"))
         top, left = top + NAME, 0.0
         for number, value in enumerate(values):
             width = value / most * WIDTH
-            parts.append(
-                f'<rect class="s{number}" x="{left:.1f}" y="{top:.1f}" width="{max(0.0, width):.1f}" '
-                f'height="{BAR}" rx="2"><title>{escape(name)}: {escape(series[number])} '
-                f"{escape(show(value))}</title></rect>"
-            )
+            parts.append(_rect(number, left, top, width, BAR, f"{name}: {series[number]} {show(value)}"))
             left += width
         top += BAR + GAP
     return _svg(WIDTH, top, parts, title)
@@ -176,35 +179,13 @@ def square(
     sizes: Sequence[int] = (),
 ) -> str:
     """A curve in the unit square beside its diagonal. `sizes`: how many people each point is of, if dots."""
-    low, high, top, down = 44.0, SIDE - 12.0, 24.0, SIDE - 46.0
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        return low + x * (high - low), down - y * (down - top)
-
-    parts = []
-    for value in (0.0, 0.25, 0.5, 0.75, 1.0):
-        across, level = place(value, value)
-        parts.append(
-            f'<line class="grid" x1="{low}" x2="{high}" y1="{level:.1f}" y2="{level:.1f}"/>'
-            f'<text class="axis" x="{low - 6}" y="{level + 4:.1f}" text-anchor="end">{value:g}</text>'
-            f'<text class="axis" x="{across:.1f}" y="{down + 17:.1f}" text-anchor="middle">{value:g}</text>'
-        )
-    (x0, y0), (x1, y1) = place(0, 0), place(1, 1)
-    parts.append(
-        f'<line class="rule" x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}">'
-        f"<title>{escape(diagonal)}</title></line>"
-    )
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
-    parts.append(f'<polyline class="line" points="{path}"/>')
-    most = max(sizes, default=1)
+    quarters = (0.0, 0.25, 0.5, 0.75, 1.0)
+    frame = _Frame((0.0, 1.0), quarters, x_name, (SIDE, SIDE), 44.0)
+    frame.x_ticks([(value, f"{value:g}") for value in quarters])
+    frame.parts.append(_line(frame.place(0, 0), frame.place(1, 1), "rule", diagonal))
+    frame.curve(points)
     for (x, y), count in zip(points, sizes, strict=False):
-        at, level = place(x, y)
-        parts.append(
-            f'<circle class="dot" cx="{at:.1f}" cy="{level:.1f}" r="{3 + 3 * count / most:.1f}"><title>'
-            f"{escape(x_name)} {x:.2f}: {escape(y_name)} {y:.2f}, {count} people</title></circle>"
-        )
-    parts.append(
-        f'<text class="axis" x="{(low + high) / 2:.1f}" y="{SIDE - 6}" text-anchor="middle">'
-        f'{escape(x_name)}</text><text class="axis" x="{low}" y="{top - 8:.1f}">{escape(y_name)}</text>'
-    )
-    return _svg(SIDE, SIDE, parts, title)
+        tip = f"{x_name} {x:.2f}: {y_name} {y:.2f}, {count} people"
+        frame.dot((x, y), 3 + 3 * count / max(sizes), tip)
+    frame.parts.append(_text(44, TOP - 10, y_name))
+    return frame.drawing(title)
