@@ -102,7 +102,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     passphrase = phrases.read_passphrase(args.passphrase_file, new=args.renew is None)
     if args.renew == "passphrase":
         _check_party(folder, name)
-        new = phrases.read_new_passphrase(args.new_passphrase_file)
+        new = phrases.read_passphrase(args.new_passphrase_file, new=True, replaces=True)
         changed = change_passphrase(folder, passphrase, new)
         terminal.say(f"{folder}: {len(changed)} keys are under the new passphrase: {', '.join(changed)}")
         return 0

@@ -20,7 +20,6 @@ from securefed.process.attempts import (
     check_folder,
     close_run,
     open_endpoint,
-    read_pins_again,
     run_session,
     throw_away,
     why_it_ended,
@@ -98,7 +97,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         session = Session(party, keys, mapper, data, events)
         check_folder(session, args.resume, args.restart)
         try:
-            account = _take_part(session, keys, terminal, display, restart=args.restart)
+            account = _take_part(session, terminal, display, restart=args.restart)
         except (KeyboardInterrupt, MemoryError, PeerGone, StorageError, WorkerDied) as error:
             text = _how_to_go_on(args.file, session, error)
             events.tell("stopped" if isinstance(error, KeyboardInterrupt) else "failed", reason=text, exit=1)
@@ -141,11 +140,9 @@ def _served(
     return [monitor.on_event]
 
 
-def _take_part(
-    session: Session, keys: PartyKeys, terminal: Terminal, display: _Display, *, restart: bool
-) -> PartyAccount:
+def _take_part(session: Session, terminal: Terminal, display: _Display, *, restart: bool) -> PartyAccount:
     party, events = session.party, session.events
-    with open_endpoint(party, keys) as endpoint:
+    with open_endpoint(party, session.keys) as endpoint:
         events.tell("opened", endpoint=endpoint)
         try:
             if restart:
@@ -153,11 +150,7 @@ def _take_part(
             others = list(party.peers)
             terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting {', '.join(others)}")
             events.tell("listening", address=endpoint.address)
-            account, over = run_session(
-                session,
-                endpoint,
-                check=lambda: read_pins_again(party, keys.identity.certificate, endpoint),
-            )
+            account, over = run_session(session, endpoint)
             display.close()
             write_run(session, account)
             if over:

@@ -11,18 +11,13 @@ from typing import Any
 from securefed.cli import terminal as phrases
 from securefed.cli.entry import Stopped
 from securefed.cli.terminal import Terminal, in_foreground, waiting_note
-from securefed.data.columns import prepared
-from securefed.data.ids import normalise_ids
-from securefed.data.rows import read_rows
 from securefed.engine import started_engine
-from securefed.errors import SettingError
 from securefed.files import RunDirectory, check_writable, only_process, write_json
 from securefed.labels.metrics import shown
 from securefed.process.attempts import ALL_KINDS, RELEASE, Attempts, may_return, open_endpoint, why_it_ended
 from securefed.process.keys import Signatures, load_keys
 from securefed.process.message_sizes import SIZES
-from securefed.process.model_files import Shard, read_shard, score_guard
-from securefed.process.own_data import row_numbers
+from securefed.process.model_files import read_shard
 from securefed.process.scoring import (
     NewRows,
     Scorecard,
@@ -30,6 +25,7 @@ from securefed.process.scoring import (
     Scoring,
     check_scorecard,
     figures,
+    read_new_rows,
     write_scores,
 )
 from securefed.report.page import STABILITY, seconds
@@ -83,7 +79,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     card = None if args.scorecard is None else Scorecard.of(args.scorecard)
     if card is not None and party.is_label_party:
         check_scorecard(None if shard is None else shard.labels)
-    rows = _new_rows(party, args.rows, shard, terminal)
+    rows, unknown = read_new_rows(party, args.rows, shard)
+    for line in unknown:
+        terminal.warn(f"{args.rows.name}: {line}")
     # Found now and not when the scores are there: they would be lost, and all would have to do it again.
     if party.is_label_party:
         check_writable("out", args.out or directory.folder / "scores.csv")
@@ -95,16 +93,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         only_process(directory.lock),
         started_engine(party.own.engine, party.shared.scheme) as mapper,
     ):
-        scoring = Scoring(
-            party.shared,
-            party.own.name,
-            directory,
-            keys.holder,
-            mapper,
-            shard=shard,
-            rows=rows,
-            guard=score_guard(party, keys, None if shard is None else shard.score_bits),
-        )
+        scoring = Scoring(party, keys, mapper, shard, rows)
         try:
             with open_endpoint(party, keys) as endpoint:
                 terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting its peers")
@@ -129,35 +118,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         write_json(args.json, facts)
     return 0
-
-
-def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal: Terminal) -> NewRows | None:
-    if party.is_key_holder:
-        if path is not None:
-            raise SettingError(f"rows: {party.own.name} is a party without data; leave --rows out")
-        return None
-    if path is None or party.data is None or shard is None:
-        raise SettingError("rows: missing; --rows FILE names this party's file with the people to score")
-    rows = read_rows(path, party.data.policy)
-    ids = None
-    if party.data.id is not None:
-        ids = rows.ids(party.data.id)
-        normalise_ids(ids, party.own.name, party.shared.id_form)
-    wanted_alone = not party.shared.same_people and party.is_label_party
-    features, unknown = None, dict[str, int]()
-    if not wanted_alone:
-        features, unknown = prepared(shard.columns, rows)
-    for column, count in unknown.items():
-        terminal.warn(f"{path.name}: {count} of {rows.count} values of {column!r} were not there in training")
-    offset = None
-    if shard.labels is not None and shard.labels.wishes.offset:
-        if party.data.offset is None:
-            raise SettingError("offset: the model was trained with one; name its column in [data]")
-        offset = row_numbers(rows, party.data.offset, "offset")
-    label = party.data.label
-    labels = rows.column(label, "label") if label is not None and label in rows.fields else None
-    name = party.data.id or "id"
-    return NewRows(ids, rows.count, features, party.data.peer_ids, offset, name, labels)
 
 
 def _meet(

@@ -24,7 +24,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -127,23 +127,27 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_passphrase(file: Path | None, *, new: bool = False) -> str:
-    """The passphrase; `new` asks twice at a prompt and refuses a short one."""
-    return _read(file, VARIABLE, "--passphrase-file", "Passphrase of the keys: ", new=new)
+def read_passphrase(file: Path | None, *, new: bool = False, replaces: bool = False) -> str:
+    """Return the passphrase of the keys.
 
-
-def read_new_passphrase(file: Path | None) -> str:
-    """The one that is to take the other's place."""
-    return _read(file, NEW_VARIABLE, "--new-passphrase-file", "New passphrase of the keys: ", new=True)
-
-
-def _read(file: Path | None, variable: str, option: str, prompt: str, *, new: bool) -> str:
-    passphrase, where = _given(file, variable)
+    `new`: ask twice at a prompt, and refuse a short one. `replaces`: it takes the place of another one.
+    """
+    variable, option = (
+        (NEW_VARIABLE, "--new-passphrase-file") if replaces else (VARIABLE, "--passphrase-file")
+    )
+    passphrase, where = os.environ.get(variable), variable
+    if file is not None:
+        try:
+            passphrase, where = (file.read_text(encoding="utf-8").splitlines() or [""])[0], str(file)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not text"
+            raise SettingError(f"passphrase: cannot read {file}: {reason}") from None
     if passphrase is None:
         if not sys.stdin.isatty():
             raise SettingError(
-                f"passphrase: none given; set {variable}, give {option}, or run this at a terminal"
+                f"passphrase: none given; set {variable}, give --{option}, or run this at a terminal"
             )
+        prompt = "New passphrase of the keys: " if replaces else "Passphrase of the keys: "
         passphrase, where = getpass.getpass(prompt), "what was typed"
         if new and getpass.getpass("Once more: ") != passphrase:
             raise SettingError("passphrase: the two entries differ")
@@ -154,17 +158,6 @@ def _read(file: Path | None, variable: str, option: str, prompt: str, *, new: bo
             f"passphrase: {len(passphrase)} characters in {where}, at least {LEAST} are needed"
         )
     return passphrase
-
-
-def _given(file: Path | None, variable: str) -> tuple[str | None, str]:
-    if file is not None:
-        try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not text"
-            raise SettingError(f"passphrase: cannot read {file}: {reason}") from None
-        return (lines[0] if lines else ""), str(file)
-    return os.environ.get(variable), variable
 
 
 COLOURS = {"bold": "1", "soft": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
@@ -197,12 +190,8 @@ class Terminal:
     @property
     def live(self) -> bool:
         """A line can be renewed in place."""
-        return (
-            not self._json_lines
-            and self._err.isatty()
-            and os.environ.get("TERM") != "dumb"
-            and not self.quiet
-        )
+        renewable = self._err.isatty() and os.environ.get("TERM") != "dumb"
+        return renewable and not self._json_lines and not self.quiet
 
     def paint(self, text: str, colour: str, stream: TextIO | None = None) -> str:
         target = stream or self._err
@@ -245,7 +234,7 @@ class Terminal:
 
     def _clear(self) -> Any:
         """Out of the way of the line of progress, and back again."""
-        return self._progress.hidden() if self._progress is not None else _Nothing()
+        return self._progress.hidden() if self._progress is not None else nullcontext()
 
     def progress(self, total: int, what: str) -> Progress:
         """A line of progress over `total` rounds; one at a time."""
@@ -277,14 +266,6 @@ def _harmless(text: str) -> str:
     """Return the text without terminal escapes, each line bounded: file names and peers' words are in it."""
     lines = ("".join(c if c.isprintable() else "?" for c in line[:MOST_LINE]) for line in text.split("\n"))
     return "\n".join(lines)
-
-
-class _Nothing:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
 
 class Progress:
@@ -380,7 +361,7 @@ class Progress:
     def hidden(self) -> Any:
         """For the time of a line above it."""
         if self._bar is None:
-            return _Nothing()
+            return nullcontext()
         from tqdm import tqdm
 
         return tqdm.external_write_mode(file=self._terminal._err)

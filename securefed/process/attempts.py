@@ -21,18 +21,17 @@ from securefed.process.own_data import ALIGNMENT_KINDS
 from securefed.process.party_run import Session
 from securefed.protocols.messages import KINDS
 from securefed.report.page import render
-from securefed.report.summary import PartyAccount
+from securefed.report.summary import PartyAccount, seconds_of
 from securefed.settings.party import PartyFile, read_party_file
-from securefed.transport import Link, TransportError, WrongRun
+from securefed.transport import Path as ClockPath
+from securefed.transport import TransportError, WrongRun
 from securefed.transport.network import (
-    Certificate,
     Endpoint,
     NetworkLink,
     PeerGone,
     PeerLeft,
     PeerLost,
     Timeouts,
-    Waiting,
 )
 from securefed.transport.network.codec import MOST_SECONDS
 
@@ -69,10 +68,10 @@ def open_endpoint(party: PartyFile, keys: PartyKeys) -> Endpoint:
     return Endpoint(keys.identity, listen=party.own.listen, peers=party.peers, timeouts=timeouts)
 
 
-def read_pins_again(party: PartyFile, own: Certificate, endpoint: Endpoint) -> None:
+def read_pins_again(session: Session, endpoint: Endpoint) -> None:
     """Trust what party.toml pins by now: a peer may have a new certificate, or an old one was revoked."""
-    changed = read_party_file(party.path)
-    check_certificates(changed, own)
+    changed = read_party_file(session.party.path)
+    check_certificates(changed, session.keys.identity.certificate)
     endpoint.repin(changed.peers)
 
 
@@ -151,23 +150,14 @@ class Attempts:
             )
 
 
-def run_session(
-    session: Session,
-    endpoint: Endpoint,
-    *,
-    check: Callable[[], None] = lambda: None,
-) -> tuple[PartyAccount, bool]:
+def run_session(session: Session, endpoint: Endpoint) -> tuple[PartyAccount, bool]:
     """Make attempts until the run is over, or nothing moves for as long as this party waits for others.
 
-    `check` may refuse to go on after an interruption. The second value says whether the run is known to be
-    over for all. A party that is done stays until then, since others may need it to repeat their last round.
-    It is content after a while if nobody comes.
+    The second value says whether the run is known to be over for all. A party that is done stays until then,
+    since others may need it to repeat their last round. It is content after a while if nobody comes.
     """
     normal, events = endpoint.timeouts, session.events
     attempts = Attempts(normal.join)
-
-    def on_wait(waiting: Waiting) -> None:
-        events.tell("waiting", waiting=waiting)
 
     while True:
         events.tell("attempt")
@@ -181,7 +171,7 @@ def run_session(
                 settings={**session.shared.to_dict(), "release": RELEASE},
                 facts=session.facts(),
                 sizes=SIZES,
-                on_wait=on_wait,
+                on_wait=lambda waiting: events.tell("waiting", waiting=waiting),
             )
         except WrongRun:
             if done is None:
@@ -192,7 +182,7 @@ def run_session(
                 return done, False
             if not session.begun or not may_return(gone):
                 raise
-            check()
+            read_pins_again(session, endpoint)
             attempts.interrupted(gone, (session.store.aligned, session.last_round))
             again = f"going back to round {session.last_round} and waiting for it"
             events.tell("note", text=f"{why_it_ended(gone)}; {again}")
@@ -224,18 +214,13 @@ def close_run(endpoint: Endpoint, session: Session, account: PartyAccount, peers
     signatures = Signatures(session.keys, account.transcript, account.instance)
     facts = {
         "signed": signatures.to_facts(),
-        "timing": {
-            "computation_seconds": account.path.computation,
-            "communication_seconds": account.path.communication,
-            "total_seconds": account.path.total,
-        },
+        "timing": seconds_of(account.path),
         "roots": {peer: _roots(account, peer) for peer in peers},
     }
     heard: dict[str, dict[str, Any]] = {}
 
-    async def listen(link: Link) -> None:
-        if isinstance(link, NetworkLink):
-            heard.update(link.hello)
+    async def listen(link: NetworkLink) -> None:
+        heard.update(link.hello)
 
     normal = endpoint.timeouts
     endpoint.timeouts = replace(normal, join=min(normal.join, CLOSING_SECONDS))
@@ -268,20 +253,16 @@ def _compared(account: PartyAccount, peer: str, facts: Mapping[str, Any] | None)
     if facts is None or not isinstance(theirs, dict):
         return {"transcripts": "not compared: the peer was gone", "timing": None}
     ours = _roots(account, peer)
-    equal = (
-        theirs.get("received") == ours["sent"]
-        and theirs.get("sent") == ours["received"]
-        and theirs.get("agreement") == ours["agreement"]
-    )
+    ours["sent"], ours["received"] = ours["received"], ours["sent"]
+    equal = all(theirs.get(name) == root for name, root in ours.items())
     return {"transcripts": "agree" if equal else DIFFERENT, "timing": _timing(facts.get("timing"))}
 
 
 def _timing(value: object) -> dict[str, float] | None:
     """Return a peer's times, if they are numbers that a run can take."""
-    keys = ("computation_seconds", "communication_seconds", "total_seconds")
     if not isinstance(value, dict):
         return None
-    times = {key: value.get(key) for key in keys}
+    times = {key: value.get(key) for key in seconds_of(ClockPath())}
     if not all(isinstance(each, int | float) and 0 <= each < MOST_SECONDS for each in times.values()):
         return None
     return {key: float(each) for key, each in times.items() if each is not None}

@@ -20,10 +20,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from securefed.assembly import assembly_of
-from securefed.data.columns import decided, prepared
+from securefed.data.columns import decided
 from securefed.data.ids import id_shape, normalise_ids
-from securefed.data.readings import Policy
-from securefed.data.rows import Rows, read_rows
+from securefed.data.rows import read_rows
 from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError
 from securefed.files import RunDirectory, check_writable
@@ -33,6 +32,7 @@ from securefed.process.checkpoints import CheckpointStore
 from securefed.process.keys import PartyKeys, load_keys
 from securefed.process.model_files import read_shard
 from securefed.process.own_data import check_labels, prepare_columns, row_numbers
+from securefed.process.scoring import read_new_rows
 from securefed.settings.party import PartyFile, read_what_is_right
 from securefed.transport.identity import NOT_LISTENING, Certificate, check_validity, parse_address
 
@@ -288,23 +288,17 @@ def _check_machine(findings: _List, party: PartyFile) -> None:
 
 
 def _check_prediction(findings: _List, party: PartyFile, file: Path, out: Path | None) -> None:
-    policy = Policy() if party.data is None else party.data.policy
-    rows: Rows | None = findings.tried("rows", lambda: read_rows(file, policy))
-    if rows is not None:
-        name = party.data.id if party.data is not None else None
-        with findings.of("rows"):
-            if name is not None:
-                normalise_ids(rows.ids(name), party.own.name, party.shared.id_form)
+    directory, shard = RunDirectory(party.run_folder, party.own.name), None
+    if directory.shard.exists() and not party.is_key_holder:
+        shard = findings.tried(
+            "rows", lambda: read_shard(directory.shard, directory.preparation, party.shared)
+        )
+    with findings.of("rows"):
+        rows, unknown = read_new_rows(party, file, shard)
+        if rows is not None:
             findings.good("rows", f"{file}: {rows.count:,} rows")
-        directory = RunDirectory(party.run_folder, party.own.name)
-        wanted_alone = not party.shared.same_people and party.is_label_party
-        if not party.is_key_holder and not wanted_alone and directory.shard.exists():
-            with findings.of("rows"):
-                shard = read_shard(directory.shard, directory.preparation, party.shared)
-                for column, count in prepared(shard.columns, rows)[1].items():
-                    findings.note(
-                        "rows", f"{count} of {rows.count} values of {column!r} were not there in training"
-                    )
+        for line in unknown:
+            findings.note("rows", line)
     if party.is_label_party:
         target = out or party.run_folder / "scores.csv"
         with findings.of("out"):

@@ -62,11 +62,9 @@ def he_file(scheme: str) -> str:
     return f"he-{scheme}.skf"
 
 
-def make_he_key(folder: Path, scheme: str, key_bits: int, passphrase: str, *, overwrite: bool = False) -> str:
-    """A fresh key in its file; its public name."""
-    holder = generate(scheme, key_bits=key_bits)
-    save_key(folder / he_file(scheme), holder, passphrase, overwrite=overwrite)
-    return holder.public.key_id.hex()
+def make_he_key(folder: Path, kind: str, key_bits: int, passphrase: str, *, overwrite: bool = False) -> None:
+    """Write a fresh encryption key."""
+    save_key(folder / he_file(kind), generate(kind, key_bits=key_bits), passphrase, overwrite=overwrite)
 
 
 def make_key(folder: Path, name: str, passphrase: str) -> None:

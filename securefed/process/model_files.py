@@ -38,7 +38,6 @@ from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import Holdout
 from securefed.labels.several import label_model_of
 from securefed.process.keys import PartyKeys
-from securefed.protocols.agreement import Agreement
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import whole_records
 from securefed.settings.party import PartyFile
@@ -145,12 +144,6 @@ def take_labels(
     measured: dict[str, Any] | None = json.loads(str(arrays.pop("holdout", np.array("null"))))
     loss = shared.settings.loss_function
     return label_model_of(arrays, loss, names), measured
-
-
-def prediction_agreement(shared: RunSettings) -> Agreement:
-    """Return what a prediction runs by: everybody derives the same from the settings."""
-    assembly = assembly_of(shared.settings)
-    return assembly.prediction_agreement(shared.parties, shared.outputs, shared.key_holder)
 
 
 SCORE_LEDGER = "score-ledger.bin"

@@ -68,10 +68,9 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Outcome, PartyContext, PartyLoop, Round
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.protocols.schedules import Reason
-from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.report.summary import PartyAccount
 from securefed.settings.party import PartyFile
-from securefed.transport import Link, Path, Transcript
+from securefed.transport import Path, Transcript
 from securefed.transport.network import NetworkLink
 
 LITTLE = 0.05
@@ -159,12 +158,10 @@ class Session:
         self.account, self.refused, self.begun, self._state = None, None, False, self.state()
         return self._state.to_facts()
 
-    async def attempt(self, link: Link) -> None:
+    async def attempt(self, link: NetworkLink) -> None:
         """Run the program of one meeting."""
         self.begun = True
         self.events.tell("met")
-        if not isinstance(link, NetworkLink):
-            raise SettingError("a session runs over the network; in one process the estimators do the same")
         states = {
             name: self._state if name == self.name else ResumeState.from_facts(name, link.hello[name])
             for name in self.shared.stateful
@@ -183,7 +180,8 @@ class Session:
             link.transcript.abandon()
 
     async def _train(self, link: NetworkLink, states: States) -> None:
-        plan = self._all_alike(self._plan, states)
+        shared = self.shared
+        plan = self._all_alike(decide, states, shared.label_party, shared.alignment, lockstep=shared.lockstep)
         if plan.start is None:
             self.directory.make()
             link.transcript = start_transcript(
@@ -207,16 +205,12 @@ class Session:
         self._finish(link, plan, recorder, outcome, trained)
 
     @staticmethod
-    def _all_alike(judge: Callable[..., T], *facts: Any) -> T:
+    def _all_alike(judge: Callable[..., T], *facts: Any, **options: Any) -> T:
         """Judge by what all parties know, so that none of them hears of another's refusal before its own."""
         try:
-            return judge(*facts)
+            return judge(*facts, **options)
         except (SettingError, DataError) as error:
             raise _AllRefuse(error) from None
-
-    def _plan(self, states: States) -> ResumePlan:
-        shared = self.shared
-        return decide(states, shared.label_party, shared.alignment, lockstep=shared.lockstep)
 
     def _agreement(self, states: States, common: int) -> Agreement:
         agreement = agreement_of(self.shared, states, common)
@@ -262,12 +256,13 @@ class Session:
             recorder.on_round(state)
             self.keys.keep_count()
 
+        bits = None if self._data is None else column_bits(self._data.features)
         return PartyContext(
             self.keys.holder,
             self._mapper,
             on_round=on_round,
             on_scoring=recorder.on_scoring,
-            guard=self._guard(),
+            guard=score_guard(self.party, self.keys, bits),
         )
 
     def _restore(self, program: PartyLoop, plan: ResumePlan, recorder: RunRecorder) -> None:
@@ -375,11 +370,6 @@ class Session:
         settings = {**self.shared.to_dict(), "columns": data.preparation.names}
         compared: dict[str, Any] = json.loads(json.dumps(settings))
         return compared
-
-    def _guard(self) -> ScoreGuard:
-        """Return what scores are blurred and counted by."""
-        bits = None if self._data is None else column_bits(self._data.features)
-        return score_guard(self.party, self.keys, bits)
 
     async def _find_common(self, link: NetworkLink, instance: str) -> int:
         """Align at a new start; return how many people are in common."""

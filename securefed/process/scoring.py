@@ -27,22 +27,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import assembly_of
-from securefed.crypto import KeyHolder, Mapper
+from securefed.crypto import Mapper
+from securefed.data.columns import prepared
 from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
+from securefed.data.rows import read_rows
 from securefed.errors import DataError, SettingError
 from securefed.files import RunDirectory, write_atomically
 from securefed.labels.label_model import LabelModel
 from securefed.labels.metrics import main_metric, measure
 from securefed.labels.quality import curves, points, stability
+from securefed.process.keys import PartyKeys
 from securefed.process.message_sizes import prediction_sizes
-from securefed.process.model_files import Shard, prediction_agreement
-from securefed.process.own_data import NothingInCommon, align, hear_count
+from securefed.process.model_files import Shard, score_guard
+from securefed.process.own_data import NothingInCommon, align, hear_count, row_numbers
 from securefed.process.recording import start_transcript
 from securefed.protocols.own_gradient.sides import TransferScorer
-from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.settings.run import RunSettings
-from securefed.transport import Link, Transcript
+from securefed.settings.party import PartyFile
 from securefed.transport import Path as ClockPath
+from securefed.transport import Transcript
 from securefed.transport.network import Malformed, NetworkLink
 
 Array = NDArray[np.float64]
@@ -68,6 +70,41 @@ class NewRows:
     """Where the label party's file has them; None or NaN where a label is not known."""
 
 
+def read_new_rows(
+    party: PartyFile, path: Path | None, shard: Shard | None
+) -> tuple[NewRows | None, list[str]]:
+    """Return a party's rows to score, and a line for each column with values that training did not have.
+
+    Without a shard, since nothing is trained yet, columns are not looked at.
+    """
+    if party.is_key_holder:
+        if path is not None:
+            raise SettingError(f"rows: {party.own.name} is a party without data; leave --rows out")
+        return None, []
+    if path is None or party.data is None:
+        raise SettingError("rows: missing; --rows FILE names this party's file with the people to score")
+    rows, data, ids = read_rows(path, party.data.policy), party.data, None
+    if data.id is not None:
+        ids = rows.ids(data.id)
+        normalise_ids(ids, party.own.name, party.shared.id_form)
+    features, unknown = None, dict[str, int]()
+    if shard is not None and (party.shared.same_people or not party.is_label_party):
+        features, unknown = prepared(shard.columns, rows)
+    offset = None
+    if shard is not None and shard.labels is not None and shard.labels.wishes.offset:
+        if data.offset is None:
+            raise SettingError("offset: the model was trained with one; name its column in [data]")
+        offset = row_numbers(rows, data.offset, "offset")
+    labels = (
+        rows.column(data.label, "label") if data.label is not None and data.label in rows.fields else None
+    )
+    lines = [
+        f"{count} of {rows.count} values of {column!r} were not there in training"
+        for column, count in unknown.items()
+    ]
+    return NewRows(ids, rows.count, features, data.peer_ids, offset, data.id or "id", labels), lines
+
+
 @dataclass(frozen=True, eq=False)
 class Scored:
     """What a party has afterwards. `scores` at the label party only."""
@@ -85,20 +122,13 @@ class Scoring:
     """One party's part of a prediction."""
 
     def __init__(
-        self,
-        shared: RunSettings,
-        name: str,
-        directory: RunDirectory,
-        holder: KeyHolder | None,
-        mapper: Mapper,
-        *,
-        shard: Shard | None,
-        rows: NewRows | None,
-        guard: ScoreGuard,
+        self, party: PartyFile, keys: PartyKeys, mapper: Mapper, shard: Shard | None, rows: NewRows | None
     ) -> None:
-        self._shared, self._name, self._directory = shared, name, directory
-        self._holder, self._mapper, self._shard, self._rows = holder, mapper, shard, rows
-        self._guard, self.begun = guard, False
+        self._shared, self._name = party.shared, party.own.name
+        self._directory = directory = RunDirectory(party.run_folder, self._name)
+        self._holder, self._mapper, self._shard, self._rows = keys.holder, mapper, shard, rows
+        self._guard = score_guard(party, keys, None if shard is None else shard.score_bits)
+        self.begun = False
         directory.prediction_alignments.unlink(missing_ok=True)
         self._due: int | None = None
         """At a party without data: how many rows are scored."""
@@ -113,7 +143,7 @@ class Scoring:
     def _normal(self, ids: Sequence[object]) -> list[str]:
         return normalise_ids(ids, self._name, self._shared.id_form)
 
-    async def program(self, link: Link) -> Scored:
+    async def program(self, link: NetworkLink) -> Scored:
         self.begun = True
         if self._holder is not None:
             self._holder.memory.keep(self._directory.openings)
@@ -133,22 +163,20 @@ class Scoring:
         scores = await self._score(link, rows)
         return Scored(rows, scores, link.path, aligned, link.transcript)
 
-    def _shapes(self, link: Link) -> dict[str, str]:
+    def _shapes(self, link: NetworkLink) -> dict[str, str]:
         """What each party said of its ids, where it is one of the words that may be said."""
-        hello = link.hello if isinstance(link, NetworkLink) else {}
-        shapes = {name: str(hello.get(name, {}).get("ids", "")) for name in self._shared.parties}
+        shapes = {name: str(facts.get("ids", "")) for name, facts in link.hello.items()}
         if self._rows is not None and self._rows.ids is not None:
             shapes[self._name] = id_shape(self._normal(self._rows.ids))
-        return {name: shape for name, shape in shapes.items() if shape in ID_SHAPES}
+        return {name: shapes[name] for name in self._shared.parties if shapes.get(name) in ID_SHAPES}
 
-    async def _align(self, link: Link) -> NDArray[np.intp]:
+    async def _align(self, link: NetworkLink) -> NDArray[np.intp]:
         shared, rows = self._shared, self._rows
         if rows is None:
             self._due = await hear_count(link, shared.label_party)
-            if isinstance(link, NetworkLink):
-                self._check_due(link, self._due)
+            self._check_due(link, self._due)
             return np.zeros(0, dtype=np.intp)
-        if shared.alignment == "rows" and isinstance(link, NetworkLink):
+        if shared.alignment == "rows":
             self._check_counts(link, rows.count)
         tally, limit = self._directory.prediction_alignments, rows.peer_ids
         alignment = await align(
@@ -173,21 +201,14 @@ class Scoring:
                 text = f"rows: {self._name} has {own} to score and {peer} has {count}"
                 raise SettingError(f"{text}; score the same people in the same order")
 
-    async def _score(self, link: Link, rows: NDArray[np.intp]) -> Array | None:
+    async def _score(self, link: NetworkLink, rows: NDArray[np.intp]) -> Array | None:
         part, features = None if self._shard is None else self._shard.part, self._features(rows)
-        agreement = prediction_agreement(self._shared)
+        shared, assembly = self._shared, assembly_of(self._shared.settings)
+        agreement = assembly.prediction_agreement(shared.parties, shared.outputs, shared.key_holder)
         count = len(rows) if self._rows is not None else self._due or 0
-        if isinstance(link, NetworkLink):
-            link.bound(prediction_sizes(agreement, self._shared.settings.option("key_bits"), part, count))
-        program = assembly_of(self._shared.settings).prediction_program(
-            agreement,
-            self._name,
-            part,
-            features,
-            count,
-            self._holder,
-            self._mapper,
-            self._guard,
+        link.bound(prediction_sizes(agreement, shared.settings.option("key_bits"), part, count))
+        program = assembly.prediction_program(
+            agreement, self._name, part, features, count, self._holder, self._mapper, self._guard
         )
         with self._same_question():
             scores: Array | None = await program(link)

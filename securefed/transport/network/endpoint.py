@@ -31,7 +31,7 @@ from securefed.transport.identity import (
     check_validity,
     parse_address,
 )
-from securefed.transport.link import Program, Timer
+from securefed.transport.link import Timer
 from securefed.transport.message import (
     TransportError,
     WeakTransport,
@@ -41,7 +41,7 @@ from securefed.transport.network.core import GREET, POST, TUNNEL, grpc, server_o
 from securefed.transport.network.host import Host, Limits, Timeouts, thread_starts, too_many_threads
 from securefed.transport.network.peer_channel import Line, connector
 from securefed.transport.network.rpc_handlers import Reception
-from securefed.transport.network.run import Driver, NetworkRun, Waiting
+from securefed.transport.network.run import Driver, NetworkProgram, NetworkRun, Waiting
 from securefed.transport.network.tls_proxy import TlsProxy
 from securefed.transport.network.tunnel import MOST_TUNNELS, TunnelPort, TunnelSource
 
@@ -242,7 +242,7 @@ class Endpoint:
 
     def run(
         self,
-        program: Program,
+        program: NetworkProgram,
         *,
         run: str,
         kinds: Collection[str],

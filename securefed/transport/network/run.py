@@ -14,7 +14,7 @@ trip to that peer. All of that is communication. So clocks of two machines are n
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from securefed.errors import (
     WrongKey,
     plain_text,
 )
-from securefed.transport.link import Link, Needed, Program, Timer
+from securefed.transport.link import Link, Needed, Timer
 from securefed.transport.message import (
     Deadlock,
     IllegalMessage,
@@ -123,6 +123,9 @@ class NetworkLink(Link):
             self._until = before
 
 
+NetworkProgram = Callable[[NetworkLink], Coroutine[Any, Any, Any]]
+
+
 @dataclass(frozen=True)
 class NetworkRun:
     """The result of a run at this party."""
@@ -150,7 +153,7 @@ class Driver:
         self._shown: dict[str, float] = {}
         self._senders: dict[str, Sender] = {}
 
-    def run(self, program: Program) -> NetworkRun:
+    def run(self, program: NetworkProgram) -> NetworkRun:
         finished = False
         try:
             self._gather()
@@ -226,7 +229,7 @@ class Driver:
             if other.hello is None or other.trouble:
                 self._show(Waiting(name, waited, self._timeouts.join - waited, other.trouble))
 
-    def _drive(self, program: Program, link: NetworkLink) -> Any:
+    def _drive(self, program: NetworkProgram, link: NetworkLink) -> Any:
         coroutine = program(link)
         message: Message | None = None
         try:
