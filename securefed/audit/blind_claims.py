@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
 
-from securefed.audit.blind_schedule import Due, Schedule, When, numbers_in, read_schedule
+from securefed.audit.blind_schedule import Due, Schedule, When, read_schedule
 from securefed.audit.claims import NOT_BLIND, Examined, Outcome, Statement, strong_parameters
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
 from securefed.crypto.blind.interface import Lengths
+from securefed.crypto.shares import numbers_in
 from securefed.errors import DataError
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
 from securefed.protocols.messages import SCORING
@@ -78,12 +79,11 @@ def _attempts(recorded: Recorded) -> int:
 
 def _scored_rows(recorded: Recorded, phase: str, round_: int) -> int:
     """Rows that were scored, from the lengths of what is one number a row and output."""
-    counts: dict[tuple[str, str], int] = {}
+    counts: Counter[tuple[str, str]] = Counter()
     for message in recorded.everything:
         entry = message.entry
         if (entry.phase, entry.round) == (phase, round_) and entry.kind in ("score", "score-share"):
-            ends = (entry.kind, message.sender)
-            counts[ends] = counts.get(ends, 0) + numbers_in(entry.bytes)
+            counts[entry.kind, message.sender] += numbers_in(entry.bytes)
     return max(counts.values(), default=0) // recorded.outputs
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
-from securefed.crypto.shares import LIMBS, size_in_bytes, zeros
+from securefed.crypto.shares import size_in_bytes, zeros
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement, Member, get_objective
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
@@ -78,11 +78,6 @@ class Due(NamedTuple):
     kind: str
     when: When
     size: int | None
-
-
-def numbers_in(size: int) -> int:
-    """Numbers of 105 bits in a message of shares of that length."""
-    return 3 * (size // 8) // LIMBS
 
 
 class Schedule(ABC):

@@ -24,9 +24,9 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from securefed.audit.blind_schedule import numbers_in
 from securefed.audit.recorded import Recorded, Sent, receipts
 from securefed.crypto import KEY_KINDS, key_kind, protects
+from securefed.crypto.shares import numbers_in
 from securefed.errors import plain_text
 from securefed.protocols.blind.scoring import SEAL_STEP
 from securefed.protocols.messages import SCORING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -11,28 +12,18 @@ from securefed.pages import badge, fold, glossary, page, table, term
 if TYPE_CHECKING:
     from securefed.audit.report import AuditReport
 
-COLOURS = {
-    "public-key": "--public",
-    "bytes": "--public",
-    "ciphertext": "--cipher",
-    "masked": "--mask",
-    "opened": "--open",
-    "disclosure": "--open",
-    "share": "--mask",
-    "result": "--open",
-    "clear": "--clear",
+LOOKS = {
+    "public-key": ("--public", "public"),
+    "bytes": ("--public", "public"),
+    "ciphertext": ("--cipher", "ciphertext"),
+    "masked": ("--mask", "masked"),
+    "opened": ("--open", "opened, still masked"),
+    "disclosure": ("--open", "result and its mask"),
+    "share": ("--mask", "a random share"),
+    "result": ("--open", "result"),
+    "clear": ("--clear", "IN THE CLEAR"),
 }
-WORDS = {
-    "public-key": "public",
-    "bytes": "public",
-    "ciphertext": "ciphertext",
-    "masked": "masked",
-    "opened": "opened, still masked",
-    "disclosure": "result and its mask",
-    "share": "a random share",
-    "result": "result",
-    "clear": "IN THE CLEAR",
-}
+"""Colour and words of each protection."""
 LANE, EDGE, ROW, TOP = 180, 80, 30, 40
 MOST_ARROWS = 60
 MARKS = {"pass": "pass", "FAIL": "fail", "skip": "part"}
@@ -42,8 +33,10 @@ USED = ("claim", "key-holder", "ledger", "masked", "opened", "receipt", "round",
 def section(report: AuditReport, *, folded: bool = True) -> str:
     """Return the section. The page around it explains terms. `folded` also folds the checks."""
     mark = "bad" if not report.passed else "part" if report.reservation else "good"
+    counts = report.counts
+    short = f"{counts['pass']} checks passed, {counts['FAIL']} failed, {counts['skip']} skipped"
     pieces = [
-        f'<section id="audit"><h2>Audit</h2><p>{badge(_short_verdict(report), mark)}</p>',
+        f'<section id="audit"><h2>Audit</h2><p>{badge(short, mark)}</p>',
         f'<p class="soft">{escape(report.verdict)}</p>',
         fold(f"All {len(report.claims)} checks", _claims(report)) if folded else _claims(report),
         f'<h3 id="receipts">{term("receipt", "Receipts")}</h3><ul>',
@@ -60,11 +53,6 @@ def section(report: AuditReport, *, folded: bool = True) -> str:
         "</section>",
     ]
     return "\n".join(pieces)
-
-
-def _short_verdict(report: AuditReport) -> str:
-    counts = report.counts
-    return f"{counts['pass']} checks passed, {counts['FAIL']} failed, {counts['skip']} skipped"
 
 
 def _receipt(report: AuditReport, receipt: Receipt) -> str:
@@ -110,38 +98,23 @@ def _left_out(report: AuditReport) -> str:
 
 
 def _seen(report: AuditReport, name: str) -> str:
-    rows = [
-        (
-            row.peer,
-            row.kind,
-            f"{row.messages:,}",
-            f"{row.bytes:,}",
-            f"{row.protection}{f' (key of {row.key})' if row.key else ''}",
-            row.reveals,
-        )
-        for row in report.seen[name]
-    ]
+    rows = []
+    for row in report.seen[name]:
+        how = f"{row.protection} (key of {row.key})" if row.key else row.protection
+        rows.append((row.peer, row.kind, f"{row.messages:,}", f"{row.bytes:,}", how, row.reveals))
     head = ("from", "message", "count", "bytes", "protection", "what it reveals")
     return f"<h3>What {escape(name)} saw</h3>{table(head, rows, numbers=(2, 3))}"
 
 
 def _ledger(report: AuditReport) -> str:
-    title = (
-        f"<h3 id='ledger'>{term('ledger', 'Ledger')}: opened numbers against the secrets they depend on</h3>"
-    )
+    word = term("ledger", "Ledger")
+    title = f'<h3 id="ledger">{word}: opened numbers against the secrets they depend on</h3>'
     if not report.ledger:
         return f"{title}<p>Empty: no gradient was opened to anybody.</p>"
-    rows = [
-        (
-            e.party,
-            f"{e.block}{' (estimate)' if e.advisory else ''}",
-            f"{e.equations:,}",
-            f"{e.unknowns:,}",
-            f"{e.ratio:.2f}",
-            e.verdict,
-        )
-        for e in report.ledger
-    ]
+    rows = []
+    for e in report.ledger:
+        block = f"{e.block} (estimate)" if e.advisory else e.block
+        rows.append((e.party, block, f"{e.equations:,}", f"{e.unknowns:,}", f"{e.ratio:.2f}", e.verdict))
     head = ("party", "secrets", "numbers", "secrets, how many", "ratio", "verdict")
     return title + table(head, rows, numbers=(2, 3, 4))
 
@@ -159,12 +132,11 @@ def _protection(message: Sent) -> str:
 def _arrows(recorded: Recorded) -> list[tuple[Sent, int]]:
     """Return an arrow for each message of the first round of each phase, with the count of similar ones."""
     first: dict[str, int] = {}
-    totals: dict[tuple[str, str, str], int] = {}
+    totals: Counter[tuple[str, str, str]] = Counter()
     chosen: list[Sent] = []
     for message in _in_order(recorded):
         entry = message.entry
-        like = (message.sender, message.receiver, entry.kind)
-        totals[like] = totals.get(like, 0) + 1
+        totals[message.sender, message.receiver, entry.kind] += 1
         if entry.round == first.setdefault(entry.phase, entry.round):
             chosen.append(message)
     return [(m, totals[m.sender, m.receiver, m.entry.kind]) for m in chosen[:MOST_ARROWS]]
@@ -203,8 +175,8 @@ def diagram(recorded: Recorded) -> str:
     """Draw lifelines and arrows, coloured by a message's protection."""
     names = list(recorded.everybody)
     arrows = _arrows(recorded)
-    colours = {WORDS[_protection(message)]: COLOURS[_protection(message)] for message, _ in arrows}
-    used = [word for word in dict.fromkeys(WORDS.values()) if word in colours]
+    shown = {_protection(message) for message, _ in arrows}
+    used = list(dict.fromkeys(look for name, look in LOOKS.items() if name in shown))
     lanes = {name: EDGE + LANE * place for place, name in enumerate(names)}
     width = 2 * EDGE + LANE * (len(names) - 1)
     bottom = TOP + ROW * (len(arrows) + 1) - 10
@@ -219,7 +191,7 @@ def diagram(recorded: Recorded) -> str:
     for place, (message, total) in enumerate(arrows):
         y = TOP + ROW * (place + 1)
         start, end = lanes[message.sender], lanes[message.receiver]
-        paint = f"var({COLOURS[_protection(message)]})"
+        paint = f"var({LOOKS[_protection(message)][0]})"
         tip = end - 7 if end > start else end + 7
         label = f"{message.entry.kind} ({total})"
         lines += [
@@ -228,9 +200,8 @@ def diagram(recorded: Recorded) -> str:
             f'<text x="{(start + end) / 2:.0f}" y="{y - 6}" text-anchor="middle" style="fill:{paint}">'
             f"{escape(label)}</text>",
         ]
-    for row, word in enumerate(used):
+    for row, (colour, word) in enumerate(used):
         y = bottom + 20 + 22 * row
-        paint = f"var({colours[word]})"
-        lines.append(f'<line x1="4" y1="{y}" x2="34" y2="{y}" style="stroke:{paint};stroke-width:3"/>')
+        lines.append(f'<line x1="4" y1="{y}" x2="34" y2="{y}" style="stroke:var({colour});stroke-width:3"/>')
         lines.append(f'<text x="42" y="{y + 4}">{escape(word)}</text>')
     return "\n".join([*lines, "</svg></div>"])

@@ -7,7 +7,6 @@ then reported as skipped.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from securefed.errors import DataError
-from securefed.files import RunDirectory
+from securefed.files import RunDirectory, read_json, write_json
 from securefed.protocols.agreement import get_objective
 from securefed.protocols.messages import KINDS, MessageKind
 from securefed.protocols.own_gradient.ledger import LedgerEntry
@@ -165,15 +164,16 @@ class Recorded:
         They are counted from the messages, at the end that shows more. The program that writes notes may have
         left one out.
         """
-        requested: dict[str, Counter[int]] = {name: Counter() for name in self.names}
-        answered: dict[str, Counter[int]] = {name: Counter() for name in self.names}
+        counts: dict[str, dict[str, Counter[int]]] = {
+            name: {"opening-request": Counter(), "opening": Counter()} for name in self.names
+        }
         for message in self.of("opening-request", "opening"):
-            request = message.entry.kind == "opening-request"
-            counts, party = (requested, message.sender) if request else (answered, message.receiver)
-            if message.entry.phase == "training" and party in counts:
+            entry = message.entry
+            party = message.sender if entry.kind == "opening-request" else message.receiver
+            if entry.phase == "training" and party in counts:
                 numbers = sum(prod(part.shape) for part in message.parts if part.shape)
-                counts[party][message.entry.round] += numbers
-        return {name: max(requested[name], answered[name], key=Counter.total) for name in self.names}
+                counts[party][entry.kind][entry.round] += numbers
+        return {name: max(ends.values(), key=Counter.total) for name, ends in counts.items()}
 
     def ledger(self) -> list[LedgerEntry]:
         """Count equations against unknowns at the worst exchange, as protocols.own_gradient.ledger does."""
@@ -315,8 +315,7 @@ def write_transcripts(folder: str | PathLike[str], result: Result) -> list[Path]
     """Write result.json and the transcripts. Return the paths."""
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(result.to_dict(), indent=2) + "\n"
-    (where / RESULT).write_text(text, encoding="utf-8")
+    write_json(where / RESULT, result.to_dict())
     paths = {party: RunDirectory(where, party).transcript for party in result.transcripts}
     for party, path in paths.items():
         result.transcripts[party].save(path)
@@ -341,16 +340,5 @@ def read_run(folder: str | PathLike[str]) -> tuple[list[Transcript], dict[str, A
     for path, transcript in zip(paths, transcripts, strict=True):
         if path != RunDirectory(where, transcript.party).transcript:
             raise DataError(f"{path}: holds the transcript of {transcript.party!r}")
-    return transcripts, _result(where / RESULT)
-
-
-def _result(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read ({error})") from None
-    if not isinstance(result, dict):
-        raise DataError(f"{path}: not a result")
-    return result
+    result = where / RESULT
+    return transcripts, read_json(result, "result") if result.exists() else None

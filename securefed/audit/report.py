@@ -16,10 +16,10 @@ from textwrap import wrap
 from typing import Any
 
 from securefed.audit.blind_claims import BLIND
-from securefed.audit.blind_schedule import numbers_in
 from securefed.audit.claims import CONTENT, FORM, OPENINGS, Claim, Statement
 from securefed.audit.recorded import Receipt, Recorded, receipts
 from securefed.crypto import protects
+from securefed.crypto.shares import numbers_in
 from securefed.errors import DataError, plain_text
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
@@ -89,16 +89,11 @@ class AuditReport:
 
     def _why_skipped(self) -> str:
         """Say which file is missing for which skipped check."""
-        no_result = "result" in self.not_checked and self.recorded.result is None
-        others = [name for name in self.not_checked if not (no_result and name == "result")]
-        reasons = []
-        if others:
-            names, missing = ", ".join(others), self.recorded.missing
-            why = f"no transcript of {', '.join(missing)} was given" if missing else "nothing to check"
-            reasons.append(f"{names}: {why}")
-        if no_result:
-            reasons.append("result.json was not given")
-        return "; ".join(reasons)
+        others = [name for name in self.not_checked if name != "result"]
+        missing = ", ".join(self.recorded.missing)
+        why = f"no transcript of {missing} was given" if missing else "nothing to check"
+        reasons = [f"{', '.join(others)}: {why}"] if others else []
+        return "; ".join(reasons + ["result.json was not given"] * ("result" in self.not_checked))
 
     @property
     def reservation(self) -> str:

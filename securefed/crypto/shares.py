@@ -240,6 +240,11 @@ def size_in_bytes(count: int, limbs: int = LIMBS) -> int:
     return 8 * -(-count * limbs // 3)
 
 
+def numbers_in(size: int) -> int:
+    """Return how many numbers `to_bytes` packed into so many bytes."""
+    return 3 * (size // 8) // LIMBS
+
+
 def to_bytes(share: NDArray[np.int64]) -> bytes:
     """Pack limbs below 2**21, three in eight bytes."""
     flat = np.ascontiguousarray(share).reshape(-1)

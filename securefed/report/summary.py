@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import prod
 from typing import Any
 
 from securefed.crypto import protects
-from securefed.crypto.shares import LIMBS
+from securefed.crypto.shares import numbers_in
 from securefed.errors import DataError
 from securefed.files import versions
 from securefed.protocols.agreement import Agreement
@@ -265,9 +266,7 @@ def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
     gradients: list[int] = []
     scores = released = 0
     for entry in transcript.of("received"):
-        count = 1
-        for dimension in entry.parts[0].shape if entry.parts else ():
-            count *= dimension
+        count = prod(entry.parts[0].shape) if entry.parts else 1
         if entry.kind == "opening" and entry.phase == "release":
             released += count
         elif entry.kind == "opening":
@@ -275,9 +274,9 @@ def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
         elif entry.kind == "score-opening":
             scores += count
         elif entry.kind == "score":
-            scores += _shared_numbers(entry.bytes)
+            scores += numbers_in(entry.bytes)
         elif entry.kind == "released":
-            released += _shared_numbers(entry.bytes)
+            released += numbers_in(entry.bytes)
         elif entry.kind == "scores":
             (shape,) = [part.shape for part in entry.parts if part.frame == "masked"] or [(0,)]
             scores += shape[0] if shape else 0
@@ -289,11 +288,6 @@ def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
     if scores:
         sights.append(f"{scores:,} scores of held-out people")
     return f"{' and '.join(sights)}; otherwise {nothing}" if sights else nothing
-
-
-def _shared_numbers(size: int) -> int:
-    """How many numbers a message of shares holds: three limbs in eight bytes."""
-    return size // 8 * 3 // LIMBS
 
 
 def seconds_of(path: Path | RoundPoint) -> dict[str, float]:
