@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import csv
 import tempfile
+from collections import Counter
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
@@ -196,19 +197,18 @@ def _folder(folder: Path | None) -> Path:
 
 def _facts(demo: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any]:
     """Everything that the table shows."""
-    results = {name: read_json(demo.run_folder(name) / "result.json", "result") for name in demo.everybody}
-    timings = {name: read_json(demo.run_folder(name) / "timing.json", "timing") for name in demo.everybody}
+    files = {name: RunDirectory(demo.run_folder(name), name).read() for name in demo.everybody}
+    results = {name: result for name, (result, _) in files.items()}
     with (demo.run_folder(data.label_party) / "scores.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     scores = {row["id"]: float(row["score"]) for row in rows}
     likely = {row["id"]: float(row["probability"]) for row in rows if row.get("probability")}
     predicted = read_json(demo.folder / data.label_party / "predict.json", "prediction")
     last = results[data.label_party]
-    slowest = max(timings.values(), key=lambda timing: float(timing["total_seconds"]))
-    kinds: dict[str, int] = {}
+    slowest = max((timing for _, timing in files.values()), key=lambda timing: timing["total_seconds"])
+    kinds: Counter[str] = Counter()
     for result in results.values():
-        for kind, amount in result["sent"].items():
-            kinds[kind] = kinds.get(kind, 0) + amount["bytes"]
+        kinds.update({kind: amount["bytes"] for kind, amount in result["sent"].items()})
     saw = {name: result["saw"] for name, result in results.items()}
     saw[data.label_party] = f"{len(scores)} scores of new people; {saw[data.label_party]}"
     return {
@@ -230,7 +230,7 @@ def _facts(demo: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any
         "communication_seconds": slowest["communication_seconds"],
         "total_seconds": slowest["total_seconds"],
         "wall_seconds": demo.wall,
-        "bytes": sum(kinds.values()),
+        "bytes": kinds.total(),
         "bytes_by_kind": kinds,
         "saw": saw,
         "audit": _audit(demo, data.label_party),
@@ -250,12 +250,8 @@ def _audit(demo: DemoRun, label_party: str) -> dict[str, Any]:
     report = audit(*read_run(together))
     page = demo.folder / "audit.html"
     page.write_text(whole_page(report), encoding="utf-8")
-    return {
-        "verdict": report.verdict,
-        "claims": len(report.claims),
-        "folder": str(together),
-        "page": str(page),
-    }
+    facts = {"verdict": report.verdict, "claims": len(report.claims)}
+    return {**facts, "folder": str(together), "page": str(page)}
 
 
 def _add_joined(demo: DemoRun, facts: dict[str, Any]) -> None:
@@ -309,7 +305,7 @@ def _table(facts: dict[str, Any], terminal: Terminal) -> None:
         f"computation, {seconds(facts['communication_seconds'])} communication); "
         f"{seconds(facts['wall_seconds'])} with keys, start and prediction"
     )
-    largest = sorted(facts["bytes_by_kind"].items(), key=lambda item: -item[1])[:3]
+    largest = facts["bytes_by_kind"].most_common(3)
     words = ", ".join(f"{kind} {size(amount)}" for kind, amount in largest)
     out(f"  sent    {size(facts['bytes'])} by all parties ({words})")
     out(f"  rounds  {facts['rounds']} of {chosen['algorithm']}, {chosen['local_steps']} local steps each")

@@ -110,12 +110,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         _renew(folder, name, args.renew, args.key_bits, args.days, passphrase)
         terminal.say(f"{folder}: a new {args.renew} key; the old one is kept beside it")
         return _show(folder, terminal, args.json) if args.renew == "tls" else 0
+    kinds = kept_kinds() if args.scheme == "both" else (SCHEMES[args.scheme].opens,) if args.scheme else ()
     identity = make_party_folder(
         folder,
         name,
         passphrase,
         key_holder=args.key_holder,
-        schemes=_kinds(args.scheme),
+        schemes=kinds,
         key_bits=args.key_bits,
         listen=args.listen,
         days=args.days,
@@ -125,13 +126,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         write_json(args.json, _facts(folder, identity.certificate))
     return 0
-
-
-def _kinds(scheme: str | None) -> tuple[str, ...]:
-    """The kinds of encryption keys that are asked for."""
-    if scheme is None:
-        return ()
-    return kept_kinds() if scheme == "both" else (SCHEMES[scheme].opens,)
 
 
 def _parties(text: str | None, name: str, *, key_holder: bool) -> tuple[str, ...]:
@@ -173,10 +167,9 @@ def make_party_folder(
     make_folder(folder, private=True)
     make_folder(folder / "peers")
     identity = _own_identity(folder, name, passphrase, days)
-    if not (folder / CHECKPOINT_KEY).exists():
-        make_key(folder, CHECKPOINT_KEY, passphrase)
-    if not (folder / SIGNING_KEY).exists():
-        make_key(folder, SIGNING_KEY, passphrase)
+    for key in (CHECKPOINT_KEY, SIGNING_KEY):
+        if not (folder / key).exists():
+            make_key(folder, key, passphrase)
     for scheme in schemes:
         if not (folder / he_file(scheme)).exists():
             make_he_key(folder, scheme, key_bits, passphrase)
@@ -255,23 +248,17 @@ def _show(folder: Path, terminal: Terminal, json_file: Path | None) -> int:
 
 
 def _tell(folder: Path, identity: Identity, listen: str, terminal: Terminal) -> None:
-    name = identity.name
-    terminal.result(f"{folder} is the party {name}.")
-    terminal.result("")
-    terminal.result("Send to the other organisations:", colour="green")
-    terminal.result(f"  {folder / CERTIFICATE_FILE}    they save it as peers/{name}.pem")
-    if listen == NOT_LISTENING:
-        terminal.result('  that their address of this party is "none": it connects to them')
-    else:
-        port = parse_address(listen)[1]
-        terminal.result(f"  the address where they reach this machine, HOST:{port}")
-    terminal.result("  by telephone, to compare, the certificate's fingerprint:")
-    terminal.result(f"  SHA-256 {identity.certificate.fingerprint}")
-    terminal.result("")
-    terminal.result("Never send to anybody:", colour="red")
-    terminal.result(f"  {folder / '*.skf'}, the passphrase, your data file")
-    terminal.result("")
-    terminal.result(
-        f"Next: put the others' certificates into {folder / 'peers'}, edit {folder / 'party.toml'},"
-    )
-    terminal.result(f"then: securefed check {folder}, and securefed party {folder}")
+    name, out = identity.name, terminal.result
+    address = 'that their address of this party is "none": it connects to them'
+    if listen != NOT_LISTENING:
+        address = f"the address where they reach this machine, HOST:{parse_address(listen)[1]}"
+    out(f"{folder} is the party {name}.\n")
+    out("Send to the other organisations:", colour="green")
+    out(f"  {folder / CERTIFICATE_FILE}    they save it as peers/{name}.pem")
+    out(f"  {address}")
+    out("  by telephone, to compare, the certificate's fingerprint:")
+    out(f"  SHA-256 {identity.certificate.fingerprint}\n")
+    out("Never send to anybody:", colour="red")
+    out(f"  {folder / '*.skf'}, the passphrase, your data file\n")
+    out(f"Next: put the others' certificates into {folder / 'peers'}, edit {folder / 'party.toml'},")
+    out(f"then: securefed check {folder}, and securefed party {folder}")

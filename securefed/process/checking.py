@@ -64,14 +64,14 @@ class _List:
     def __init__(self) -> None:
         self.checks: list[Check] = []
 
-    def good(self, about: str, text: str) -> None:
-        self.checks.append(Check(about, GOOD, text))
+    def add(self, about: str, verdict: str, text: object) -> None:
+        self.checks.append(Check(about, verdict, " ".join(str(text).split())))
 
-    def note(self, about: str, text: str) -> None:
-        self.checks.append(Check(about, NOTE, text))
+    def good(self, about: str, text: str) -> None:
+        self.add(about, GOOD, text)
 
     def problem(self, about: str, text: object) -> None:
-        self.checks.append(Check(about, PROBLEM, " ".join(str(text).split())))
+        self.add(about, PROBLEM, text)
 
     @contextmanager
     def of(self, about: str) -> Iterator[None]:
@@ -123,8 +123,9 @@ def check_party(
     _check_network(findings, party)
     _check_machine(findings, party)
     if rows is not None:
-        _check_prediction(findings, party, rows, out)
-    elif out is not None:
+        _check_rows(findings, party, rows)
+        out = out or (party.run_folder / "scores.csv" if party.is_label_party else None)
+    if out is not None:
         with findings.of("out"):
             check_writable("out", out)
             findings.good("out", f"{out} can be written")
@@ -140,18 +141,16 @@ def _check_data(findings: _List, party: PartyFile) -> None:
     if rows is None:
         return
     findings.good("data", f"{file}: {rows.count:,} rows")
-    if settings.id is not None:
-        name = settings.id
-        with findings.of("ids"):
-            ids = rows.ids(name)
-            texts = normalise_ids(ids, party.own.name, party.shared.id_form)
-            findings.good("ids", f"{name}: {len(ids):,}, each once; {id_shape(texts)}, such as {texts[0]!r}")
-    if settings.label is not None:
-        label = settings.label
-        with findings.of("label"):
-            labels = rows.column(label, "label")
+    name = settings.id
+    with findings.of("ids"):
+        if name is not None:
+            ids = normalise_ids(rows.ids(name), party.own.name, party.shared.id_form)
+            findings.good("ids", f"{name}: {len(ids):,}, each once; {id_shape(ids)}, such as {ids[0]!r}")
+    with findings.of("label"):
+        if settings.label is not None:
+            labels = rows.column(settings.label, "label")
             targets, side = check_labels(labels, party.own.name, party.shared, settings.wishes)
-            findings.good("label", f"{label}: {_told(targets, side)}")
+            findings.good("label", f"{settings.label}: {_told(targets, side)}")
     with findings.of("data"):
         row_numbers(rows, settings.weight, "weight", least=0.0)
         row_numbers(rows, settings.offset, "offset")
@@ -160,7 +159,7 @@ def _check_data(findings: _List, party: PartyFile) -> None:
         findings.good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
         _check_memory(findings, features.nbytes)
         for text in decided(preparation, rows):
-            findings.note("columns", text)
+            findings.add("columns", NOTE, text)
         assembly_of(party.shared.settings).check_columns(features)
 
 
@@ -168,10 +167,8 @@ def _check_memory(findings: _List, table: int) -> None:
     """Compare what a run takes beside the peers' columns, which nobody knows yet, with what there is."""
     due, there = BASE_MEMORY + TABLE_COPIES * table, machine_memory()
     text = f"a run on this table takes about {due >> 20:,} MiB, this process may use {there >> 20:,} MiB"
-    if due > there:
-        findings.problem("memory", f"{text}; use fewer rows or columns, or a larger machine")
-    else:
-        findings.good("memory", text)
+    hint = "; use fewer rows or columns, or a larger machine"
+    findings.add("memory", PROBLEM if due > there else GOOD, text + (hint if due > there else ""))
 
 
 def _told(targets: Any, side: LabelModel) -> str:
@@ -199,9 +196,11 @@ def _check_run(findings: _List, party: PartyFile, keys: PartyKeys) -> None:
             if rounds:
                 store.read(rounds[-1])
             last = max(rounds, default=0)
-            findings.note("run", f"{directory.folder}: unfinished, round {last} is kept; --resume goes on")
+            findings.add(
+                "run", NOTE, f"{directory.folder}: unfinished, round {last} is kept; --resume goes on"
+            )
         elif directory.finished:
-            findings.note("run", f"{directory.folder}: a finished run; another name, or --restart")
+            findings.add("run", NOTE, f"{directory.folder}: a finished run; another name, or --restart")
         else:
             findings.good("run", f"{directory.folder}: nothing there yet")
 
@@ -210,8 +209,7 @@ def _check_certificates(findings: _List, party: PartyFile, keys: PartyKeys | Non
     own = None if keys is None else keys.identity.certificate
     for each in check_validity(party.own.name, own, party.peers, now):
         about = "clock" if each.verdict == "yet" else f"certificate of {each.holder}"
-        report = findings.note if each.verdict == "soon" else findings.problem
-        report(about, each.text)
+        findings.add(about, NOTE if each.verdict == "soon" else PROBLEM, each.text)
     holders: dict[Certificate, list[str]] = {}
     for name, peer in party.peers.items():
         for pin in peer.pins:
@@ -237,10 +235,17 @@ def _check_certificates(findings: _List, party: PartyFile, keys: PartyKeys | Non
 
 
 def _check_network(findings: _List, party: PartyFile) -> None:
-    if party.own.listen == NOT_LISTENING:
+    listen = party.own.listen
+    if listen == NOT_LISTENING:
         findings.good("port", "none: this party opens all connections itself")
     else:
-        _check_port(findings, party.own.listen)
+        host, port = parse_address(listen)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            with socket.create_server((host, port), family=family):
+                findings.good("port", f"{listen} is free")
+        except OSError as error:
+            findings.problem("port", f"listen: {listen} cannot be used: {error.strerror or error}")
     for name, peer in party.peers.items():
         if not peer.listens:
             findings.good(f"address of {name}", f"none: {name} connects to this party")
@@ -250,16 +255,6 @@ def _check_network(findings: _List, party: PartyFile) -> None:
             socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             findings.problem(f"address of {name}", f"{host}: {error.strerror or error}")
-
-
-def _check_port(findings: _List, listen: str) -> None:
-    host, port = parse_address(listen)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.create_server((host, port), family=family):
-            findings.good("port", f"{listen} is free")
-    except OSError as error:
-        findings.problem("port", f"listen: {listen} cannot be used: {error.strerror or error}")
 
 
 def _check_machine(findings: _List, party: PartyFile) -> None:
@@ -272,10 +267,8 @@ def _check_machine(findings: _List, party: PartyFile) -> None:
     with findings.of("disk"):
         check_writable("folder", folder / "trial")
         free = shutil.disk_usage(folder).free
-        if free < LEAST_FREE:
-            findings.problem("disk", f"{free >> 20} MiB free at {folder}, {LEAST_FREE >> 20} MiB are needed")
-        else:
-            findings.good("disk", f"{free >> 20:,} MiB free at {folder}")
+        needed = f", {LEAST_FREE >> 20} MiB are needed" if free < LEAST_FREE else ""
+        findings.add("disk", PROBLEM if needed else GOOD, f"{free >> 20:,} MiB free at {folder}{needed}")
     for name, number, least in (
         ("open files (ulimit -n)", resource.RLIMIT_NOFILE, LEAST_FILES),
         ("file sizes (ulimit -f)", resource.RLIMIT_FSIZE, LEAST_FILE_BYTES),
@@ -284,10 +277,10 @@ def _check_machine(findings: _List, party: PartyFile) -> None:
         if most != resource.RLIM_INFINITY and most < least:
             findings.problem("limits", f"{name}: {most:,}, at least {least:,} are needed")
     if os.geteuid() == 0:
-        findings.note("user", "this is root; a party needs no rights but to its own folder")
+        findings.add("user", NOTE, "this is root; a party needs no rights but to its own folder")
 
 
-def _check_prediction(findings: _List, party: PartyFile, file: Path, out: Path | None) -> None:
+def _check_rows(findings: _List, party: PartyFile, file: Path) -> None:
     directory, shard = RunDirectory(party.run_folder, party.own.name), None
     if directory.shard.exists() and not party.is_key_holder:
         shard = findings.tried(
@@ -298,9 +291,4 @@ def _check_prediction(findings: _List, party: PartyFile, file: Path, out: Path |
         if rows is not None:
             findings.good("rows", f"{file}: {rows.count:,} rows")
         for line in unknown:
-            findings.note("rows", line)
-    if party.is_label_party:
-        target = out or party.run_folder / "scores.csv"
-        with findings.of("out"):
-            check_writable("out", target)
-            findings.good("out", f"{target} can be written")
+            findings.add("rows", NOTE, line)

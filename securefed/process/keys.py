@@ -183,9 +183,6 @@ class PartyKeys:
         return f"<keys of {self.identity.name!r}>"
 
 
-FIELDS = ("party", "run", "instance", "entries", "chain", "key")
-
-
 class Signatures:
     """What one party signs at the end of one run."""
 
@@ -236,7 +233,7 @@ class Signatures:
             return None
         claim = facts["statement"]
         try:
-            statement = {name: claim[name] for name in FIELDS}
+            statement = {name: claim[name] for name in self._statement}
             key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(statement["key"]))
             key.verify(bytes.fromhex(facts["signature"]), STATEMENT + canonical(statement))
         except (KeyError, TypeError, ValueError, InvalidSignature):

@@ -20,7 +20,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -161,22 +161,18 @@ class ScoreFile:
         self._descriptor: int | None = None
         """Open while the lock is held."""
 
-    def held(self) -> AbstractContextManager[object]:
-        """The lock, over several calls."""
-        return self._locked()
-
     def read(self) -> bytes:
         if not self._path.exists():
             self._check_mark(0)
             return b""
-        with self._locked() as descriptor:
+        with self.held() as descriptor:
             records = self._rest(descriptor)
             self._check_mark(os.fstat(descriptor).st_size)
         self._end += len(records)
         return records
 
     def append(self, record: bytes) -> None:
-        with self._locked() as descriptor:
+        with self.held() as descriptor:
             size = os.fstat(descriptor).st_size
             if size < len(self._head):  # new, or cut off when it was
                 os.ftruncate(descriptor, 0)
@@ -236,7 +232,8 @@ class ScoreFile:
             raise DataError(f"{self._path}: {error}") from None
 
     @contextmanager
-    def _locked(self) -> Iterator[int]:
+    def held(self) -> Iterator[int]:
+        """Hold the lock, over several calls; yield the open file."""
         if self._descriptor is not None:
             yield self._descriptor
             return
