@@ -28,10 +28,11 @@ from securefed.assembly import TransferAssembly
 from securefed.assembly.base import TrainingRows
 from securefed.crypto import shares
 from securefed.crypto.shares import Share
+from securefed.models.local import with_ones
 from securefed.protocols.agreement import Member
 from securefed.protocols.blind.statistics import VALUE_BITS
 from securefed.protocols.blind.transfer import BlindTransferParty
-from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
+from securefed.protocols.blind.transfer_algebra import TransferRows, with_waves
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.transport import Program
 

@@ -28,7 +28,7 @@ from securefed.assembly import LinearAssembly, TransferAssembly
 from securefed.assembly.base import HELPER, KEY_HOLDER
 from securefed.crypto import SCHEMES, generate
 from securefed.engine import get_engine
-from securefed.plan.planner import RoundsModel, estimate
+from securefed.plan.planner import RoundsModel, estimates
 from securefed.plan.rehearsal import Scenario
 from securefed.protocols.agreement import TrustWarning
 from securefed.protocols.own_gradient.ledger import LedgerWarning
@@ -118,7 +118,7 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
     )
     with get_engine(engine, assembly.settings.scheme) as mapper:
         rounds = RoundsModel.through(case.rounds, case.local_steps)
-        planned = estimate(scenario, network, rounds, mapper.workers)
+        planned = estimates(scenario, None, network, rounds, mapper.workers)[0]
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(rows, sum(case.columns.values()))).clip(-4, 4)
     labels = features @ rng.normal(size=features.shape[1]) > 0

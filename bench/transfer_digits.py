@@ -21,8 +21,9 @@ from bench.blind_transfer import features_of
 from bench.simulate import signs_of
 from research.transfer_plain import PlainTransfer
 from securefed.assembly import TransferAssembly
+from securefed.models.local import with_ones
 from securefed.protocols.agreement import Member
-from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones
+from securefed.protocols.blind.transfer_algebra import TransferRows
 from securefed.settings import TransferSettings
 
 LABELLED, SHARED = 1500, 300

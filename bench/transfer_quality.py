@@ -25,8 +25,9 @@ from research.transfer_plain import PlainTransfer
 from securefed import Party, TransferLearner
 from securefed.assembly import TransferAssembly
 from securefed.labels.several import ClassModels
+from securefed.models.local import with_ones
 from securefed.protocols.agreement import Member
-from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
+from securefed.protocols.blind.transfer_algebra import TransferRows, with_waves
 from securefed.settings import TransferSettings
 
 Array = NDArray[np.float64]

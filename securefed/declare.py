@@ -7,11 +7,8 @@
 Everything else derives from the declaration: the check when a value is made, the keys of party.toml and its
 template, the table in docs/reference.md, what parties compare when they meet, and estimators' parameters.
 
-The checks of settings: one line that names the setting, what was given and what is allowed.
-
-Configuration values call these from `__post_init__` or `__init__`, so that a bad value is refused where it
-is written and not somewhere inside a run. They return the value in its plain Python type, so that numpy
-scalars do not travel on.
+A check refuses a value in one line that names the setting, what was given and what is allowed. It returns the
+value in its plain Python type, so that numpy scalars do not travel on.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from securefed.assembly.base import Assembly, Model, Part, Trained, TrainingRows, unfit
 from securefed.errors import DataError
 from securefed.models import HiddenLayer, LinearModel
+from securefed.models.local import with_ones
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind.transfer import BlindTransferParty
 from securefed.protocols.blind.transfer_algebra import (
     WAVES,
     TransferPlan,
     TransferRows,
-    with_ones,
     with_waves,
 )
 from securefed.protocols.loop import PartyContext, PartyLoop

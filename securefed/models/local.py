@@ -119,14 +119,6 @@ def as_rows(X: ArrayLike, columns: int) -> Array:
     return rows
 
 
-def as_residual(residual: ArrayLike, rows: int) -> Array:
-    """Return the residual as a float64 vector with one entry per row."""
-    values = np.asarray(residual, dtype=np.float64)
-    if values.shape != (rows,):
-        raise DataError(f"residual must have shape ({rows},), one value per row, not {values.shape}")
-    return values
-
-
 def as_parameters(values: ArrayLike, shape: tuple[int, ...]) -> Array:
     """Return a finite float64 copy of that shape. A diverging run first shows here as NaN."""
     copy = np.array(values, dtype=np.float64)
@@ -236,7 +228,7 @@ class LinearModel(_Layers):
 
     def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:
         rows = as_rows(X, self.columns)
-        values = as_residual(residual, rows.shape[0])
+        values = np.asarray(residual, dtype=np.float64)
         gradient = rows.T @ values
         return np.append(gradient, values.sum()) if self.bias else gradient
 
@@ -283,7 +275,8 @@ def _times(rows: Array, layer: Array) -> Array:
     return rows @ layer[:-1] + layer[-1:]
 
 
-def _with_ones(rows: Array) -> Array:
+def with_ones(rows: Array) -> Array:
+    """Return the rows with a column of ones."""
     return np.hstack([rows, np.ones((len(rows), 1))])
 
 
@@ -325,7 +318,7 @@ class NetworkModel(_NonLinear):
 
     def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:
         rows = as_rows(X, self.columns)
-        layers = self._backward(rows, as_residual(residual, len(rows)))
+        layers = self._backward(rows, np.asarray(residual, dtype=np.float64))
         return np.concatenate([(inputs.T @ deltas).ravel() for inputs, deltas in layers])
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -370,7 +363,7 @@ class NetworkModel(_NonLinear):
         deltas = [values[:, None]]
         for layer, z in zip(reversed(self._layers[1:]), reversed(pre_activations), strict=True):
             deltas.append((deltas[-1] @ layer[:-1].T) * self._activation.slope(z))
-        return list(zip(map(_with_ones, inputs), reversed(deltas), strict=True))
+        return list(zip(map(with_ones, inputs), reversed(deltas), strict=True))
 
 
 class HiddenLayer(_NonLinear):
@@ -402,7 +395,7 @@ class HiddenLayer(_NonLinear):
 
     def augmented(self, X: ArrayLike) -> Array:
         """Return X with a column of ones, (n, d + 1)."""
-        return _with_ones(as_rows(X, self.columns))
+        return with_ones(as_rows(X, self.columns))
 
     def forward(self, X: ArrayLike) -> Array:
         """Return u, (n, h)."""
@@ -415,10 +408,7 @@ class HiddenLayer(_NonLinear):
     def vjp(self, X: ArrayLike, G: ArrayLike) -> Array:
         """Return the gradient of `weights`, (d + 1, h), for G = dL/du (n, h): a sum over rows, not a mean."""
         rows = self.augmented(X)
-        outer = np.asarray(G, dtype=np.float64)
-        if outer.shape != (rows.shape[0], self.width):
-            raise DataError(f"G must have shape ({rows.shape[0]}, {self.width}), like u, not {outer.shape}")
-        return rows.T @ (outer * self._activation.slope(rows @ self._layers[0]))
+        return rows.T @ (np.asarray(G, dtype=np.float64) * self._activation.slope(rows @ self._layers[0]))
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         return {

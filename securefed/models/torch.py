@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from securefed.errors import DataError, SettingError, require
-from securefed.models.local import Array, as_parameters, as_residual, take_kind
+from securefed.models.local import Array, as_parameters, take_kind
 
 SLICE = 64
 """Rows per forward pass in eval mode: intermediate results stay in the processor's cache."""
@@ -88,7 +88,7 @@ class TorchModel:
 
     def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:
         output = self._output(X)
-        values = as_residual(residual, int(output.shape[0]))
+        values = np.asarray(residual, dtype=np.float64)
         gradients = self._torch.autograd.grad(
             output,
             self._trained,

@@ -41,7 +41,7 @@ from securefed.crypto.lattice.ring import DEGREE, PRIMES
 from securefed.crypto.shares import LIMBS
 from securefed.declare import check_integer, check_number
 from securefed.errors import SettingError
-from securefed.plan.products import Costs, ProductCosts
+from securefed.plan.products import ProductCosts
 from securefed.plan.rehearsal import Scenario, rehearse
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.own_gradient.openings import refusal
@@ -209,18 +209,17 @@ class Estimate:
         }
 
 
-def estimate(
+def estimates(
     scenario: Scenario,
+    local_steps: Sequence[int] | None = None,
     network: Network | str = "lan",
     rounds: RoundsModel | None = None,
     workers: int = 1,
-) -> Estimate:
-    """Forecast one run: seconds, bytes and memory.
+) -> list[Estimate]:
+    """Forecast a run with each of several numbers of local steps; None: with the settings' own.
 
     Parameters
     ----------
-    scenario
-        The run.
     network
         What is between the parties.
     rounds
@@ -233,22 +232,11 @@ def estimate(
     SettingError
         For settings that a run would refuse, and for shares that do not fit into this machine's memory.
     """
-    return estimates(scenario, [scenario.settings.algorithm.local_steps], network, rounds, workers)[0]
-
-
-def estimates(
-    scenario: Scenario,
-    local_steps: Sequence[int],
-    network: Network | str = "lan",
-    rounds: RoundsModel | None = None,
-    workers: int = 1,
-) -> list[Estimate]:
-    """Forecast a run with each of several numbers of local steps, as `estimate` does."""
     settings, network = scenario.settings, get_network(network)
     rounds = rounds or RoundsModel.through(settings.rounds, settings.algorithm.local_steps)
     due = [
         replace(each, settings=replace(each.settings, rounds=rounds.rounds(q)))
-        for q, each in ((q, scenario.with_steps(q)) for q in local_steps)
+        for q, each in ((q, scenario.with_steps(q)) for q in local_steps or [settings.algorithm.local_steps])
     ]
     if not scenario.blind:
         return _by_gradient(due, network, workers)
@@ -258,7 +246,7 @@ def estimates(
     return [_blind(each, network, costs) for each in due]
 
 
-def _blind(scenario: Scenario, network: Network, costs: Costs) -> Estimate:
+def _blind(scenario: Scenario, network: Network, costs: ProductCosts) -> Estimate:
     plan, agreement = _rehearsed(scenario, network, costs), scenario.agreement
     warnings = too_large(agreement, plan.total)
     return replace(plan, memory=peak_memory(agreement), warnings=tuple(warnings))
@@ -300,7 +288,7 @@ def _grown(scenario: Scenario, network: Network, workers: int) -> Estimate:
 
 
 def _rehearsed(
-    scenario: Scenario, network: Network, costs: Costs | None = None, workers: int = 1
+    scenario: Scenario, network: Network, costs: ProductCosts | None = None, workers: int = 1
 ) -> Estimate:
     rehearsal, agreement = rehearse(scenario, network, costs, workers=workers), scenario.agreement
     return Estimate(
@@ -328,16 +316,9 @@ def _beyond(few: Estimate, many: Estimate, share: float) -> Estimate:
         low, high = getattr(few, name), getattr(many, name)
         return float(max(high if share >= 1.0 else min(low, high), low + (high - low) * share))
 
-    return replace(
-        many,
-        ciphertexts=round(grown("ciphertexts")),
-        bytes=round(grown("bytes")),
-        computation=grown("computation"),
-        communication=grown("communication"),
-        setup=grown("setup"),
-        setup_communication=grown("setup_communication"),
-        setup_bytes=round(grown("setup_bytes")),
-    )
+    counts = {name: round(grown(name)) for name in ("ciphertexts", "bytes", "setup_bytes")}
+    times = ("computation", "communication", "setup", "setup_communication")
+    return replace(many, **counts, **{name: grown(name) for name in times})  # type: ignore[arg-type]
 
 
 def best(rows: Iterable[Estimate]) -> Estimate | None:

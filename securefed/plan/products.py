@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import thread_time
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -52,15 +52,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Costs(Protocol):
-    """The seconds of each operation of an encrypted product.
-
-    `name`: generate, public, load public; encrypt, multiply, respond, read. `rows`: inner rows of the factor.
-    """
-
-    def seconds(self, name: str, product: Product | None = None, rows: int = 0) -> float: ...
-
-
 class ProductCosts:
     """Costs of a scheme on this machine, by processor time, which ignores other load."""
 
@@ -83,6 +74,10 @@ class ProductCosts:
         self._keys = {"generate": generate + tables, "public": public, "load public": load}
 
     def seconds(self, name: str, product: Product | None = None, rows: int = 0) -> float:
+        """Return the seconds of an operation; `rows`: inner rows of the factor.
+
+        `name`: generate, public, load public; encrypt, multiply, respond, read.
+        """
         if product is None:
             return self._keys[name]
         amount = self._amount(name, product, rows)
@@ -182,7 +177,7 @@ class Meter:
     """A clock that adds the cost of operations to the time that really passes."""
 
     timer: Callable[[], float]
-    costs: Costs | None = None
+    costs: ProductCosts | None = None
     _ahead: float = 0.0
 
     def now(self) -> float:

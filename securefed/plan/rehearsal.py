@@ -26,7 +26,7 @@ from securefed.assembly.base import Model, TrainingRows
 from securefed.crypto import KeyHolder, Mapper, PublicKey, cross_lengths, find_kind, generate, key_kind
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.wire import HEADER, Frame, Kind
-from securefed.plan.products import SAMPLE_ROWS, Costs, CountedWorkers, Meter, counting_scheme
+from securefed.plan.products import SAMPLE_ROWS, CountedWorkers, Meter, ProductCosts, counting_scheme
 from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.statistics import PassColumns
@@ -81,14 +81,6 @@ class Scenario:
         names = list(self.columns)
         last, place = name == names[-1], names.index(name)
         return self.assembly.model(name, self.columns[name], last=last, index=place)
-
-    def program(self, name: str, features: Array, labels: Array | None, context: PartyContext) -> PartyLoop:
-        """Return a party's program. In transfer learning all rows are shared and labelled."""
-        data = TrainingRows.whole(features, labels)
-        return self.assembly.program(self.agreement, name, self._model(name), data, context)
-
-    def key_holder_program(self, context: PartyContext) -> PartyLoop:
-        return self.assembly.key_holder(self.agreement, context)
 
     @property
     def blind(self) -> bool:
@@ -192,25 +184,15 @@ class SampledColumns(PassColumns):
 def rehearse(
     scenario: Scenario,
     network: Network,
-    costs: Costs | None = None,
+    costs: ProductCosts | None = None,
     *,
     workers: int = 1,
     timer: Callable[[], float] = time.thread_time,
 ) -> Rehearsal:
-    """Run a scenario's programs.
+    """Run a scenario's programs; of own gradients two rounds.
 
-    Parameters
-    ----------
-    scenario
-        The run. Of own gradients two rounds are run.
-    network
-        What carries the messages.
-    costs
-        The cost of the encrypted products of a blind run.
-    workers
-        The processes that share the encrypted work with own gradients.
-    timer
-        The clock. The processor's ignores other load.
+    `costs`: of the encrypted products of a blind run. `workers`: processes that share the encrypted work with
+    own gradients. `timer`: the processor's clock ignores other load.
     """
     meter, settings, keys = Meter(timer, costs), scenario.assembly.rehearsed(), dict[str, KeyHolder]()
     if scenario.blind:
@@ -303,8 +285,9 @@ def _programs(
             guard=ScoreGuard(party=name, mode="off", column_bits=0.0 if scenario.blind else None),
         )
         labels = signs if scenario.outputs > 1 else signs[:, 0]
-        programs[name] = scenario.program(name, features, labels if last else None, context)
+        data = TrainingRows.whole(features, labels if last else None)
+        programs[name] = scenario.assembly.program(agreement, name, scenario._model(name), data, context)
     if not agreement.mutual:
         context = PartyContext(keys.get(scenario.key_holder), mapper, on_round=on_round)
-        programs[scenario.key_holder] = scenario.key_holder_program(context)
+        programs[scenario.key_holder] = scenario.assembly.key_holder(agreement, context)
     return programs

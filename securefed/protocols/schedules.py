@@ -42,7 +42,7 @@ LEAST_HELD_OUT = 10
 Reason = Literal["target", "rounds", "no progress"]
 
 
-PULL = "Weight of the pull back to where the round began."
+PULL = "Weight of the pull back to the parameters at the round's start."
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,12 @@ class FedSGD(Declared):
 class FedBCD(Declared):
     """Algorithms 2 and 3: Q local steps a round on stale messages, parallel (-p) or sequential (-s)."""
 
-    local_steps: int = setting(5, integer(least=1), "Q.")
-    order: Order = setting("parallel", choice(("parallel", "sequential")), "Who moves when.")
+    local_steps: int = setting(
+        5, integer(least=1), "Q: local updates between two rounds; `securefed plan` says which is fast."
+    )
+    order: Order = setting(
+        "parallel", choice(("parallel", "sequential")), '"parallel" is FedBCD-p, "sequential" FedBCD-s.'
+    )
     proximal: float = setting(0.0, number(least=0.0), PULL)
 
     @property

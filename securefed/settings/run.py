@@ -21,7 +21,6 @@ from securefed.declare import (
     declared,
     in_file,
     integer,
-    number,
     setting,
 )
 from securefed.errors import SettingError
@@ -43,18 +42,9 @@ IDENTITY = ("name", "parties", "key_holder", "objective")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Steps(Declared):
+class Steps(FedBCD):
     """An algorithm and its learning rate, as a file writes them."""
 
-    local_steps: int = setting(
-        5, integer(least=1), "Q: local updates between two rounds; `securefed plan` says which is fast."
-    )
-    order: str = setting(
-        "parallel", choice(("parallel", "sequential")), '"parallel" is FedBCD-p, "sequential" FedBCD-s.'
-    )
-    proximal: float = setting(
-        0.0, number(least=0.0), "Weight of the pull back to the parameters at the round's start."
-    )
     decay: str = setting(
         "none",
         choice(("none", "sqrt", "sqrt-parties")),
@@ -65,7 +55,7 @@ class Steps(Declared):
     def algorithm(self) -> FedSGD | FedBCD:
         if (self.local_steps, self.order) == (1, "parallel"):
             return FedSGD(self.proximal)
-        return FedBCD(self.local_steps, self.order, self.proximal)  # type: ignore[arg-type]  # checked
+        return FedBCD(self.local_steps, self.order, self.proximal)
 
     def rate(self, start: Any, parties: int) -> Any:
         """The learning rate with its decay."""

@@ -12,7 +12,8 @@ import bench.__main__ as dispatch
 from bench import table2
 from bench.blind_transfer import Observer
 from bench.table2_bars import blind_bars
-from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones
+from securefed.models.local import with_ones
+from securefed.protocols.blind.transfer_algebra import TransferRows
 from securefed.transport import get_network
 from tests.bench import made_runs
 from tests.bench.test_table2 import CONTRACT, table

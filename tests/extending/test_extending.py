@@ -27,7 +27,7 @@ from securefed.data.columns import FittedColumns
 from securefed.declare import number, setting
 from securefed.errors import BadKey, SettingError
 from securefed.models.local import sigmoid
-from securefed.plan.planner import RoundsModel, estimate
+from securefed.plan.planner import RoundsModel, estimates
 from securefed.plan.rehearsal import Scenario
 from securefed.process.checkpoints import ResumeState
 from securefed.process.model_files import read_shard, save_shard
@@ -120,7 +120,7 @@ def test_a_scheme_is_a_module_and_one_entry(tmp_path: Path) -> None:
     claims = {claim.name: claim for claim in audit(model.result_.transcripts).claims}
     assert not claims["encrypted"].passed
     settings = LinearSettings(protection=Plain(scheme="toy", like="own-gradient"), refit=False)
-    assert estimate(Scenario(settings, {"shop": 3, "bank": 2}, ROWS)).total_bytes > 0
+    assert estimates(Scenario(settings, {"shop": 3, "bank": 2}, ROWS))[0].total_bytes > 0
     holder = generate("toy")
     save_key(tmp_path / "he-toy.skf", holder, "correct horse battery")
     assert load_key(tmp_path / "he-toy.skf", "correct horse battery").public.key_id == holder.public.key_id
@@ -181,7 +181,7 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
         found.append(part.model.parameters)
     np.testing.assert_allclose(np.concatenate(found), theta, atol=1e-9 if scheme == "plain" else 1e-3)
     scenario = Scenario(shared.settings, {name: rows.shape[1] for name, rows in own.items()}, ROWS)
-    planned = estimate(scenario, rounds=RoundsModel(4))
+    planned = estimates(scenario, rounds=RoundsModel(4))[0]
     sent = sum(entry.bytes for link in done.links.values() for entry in link.transcript.of("sent"))
     assert planned.total_bytes == sent
 

@@ -12,7 +12,7 @@ import pytest
 
 from securefed import Monitoring, OwnGradient, Plain
 from securefed.plan import planner as plan
-from securefed.plan.planner import RoundsModel, estimate, estimates
+from securefed.plan.planner import RoundsModel, estimates
 from securefed.plan.rehearsal import Rehearsal, Scenario, rehearse
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import FedBCD, FedSGD
@@ -166,7 +166,7 @@ def test_networks_open_as_often_as_there_are_local_steps() -> None:
 def test_of_many_local_steps_some_are_rehearsed_and_the_others_count_as_much(name: str) -> None:
     scenario = SCENARIOS[name].with_steps(9)
     found = dry(scenario)
-    planned = estimate(scenario, get_network("lan"), RoundsModel.through(2, 9))
+    planned = estimates(scenario, rounds=RoundsModel.through(2, 9))[0]
     assert planned.local_steps == 9 and planned.rounds == 2
     assert planned.bytes == sum(found.traffic().values())
     assert planned.ciphertexts == sum(found.ciphertexts.values())
@@ -204,7 +204,7 @@ def test_few_rows_stand_for_many(scenario: Scenario, monkeypatch: pytest.MonkeyP
         return rehearse(smaller, *args, **more)
 
     monkeypatch.setattr(plan, "rehearse", noted)
-    planned, found = estimate(scenario.with_steps(1)), dry(scenario.with_steps(1))
+    planned, found = estimates(scenario.with_steps(1))[0], dry(scenario.with_steps(1))
     assert max(met) < scenario.batch and len(met) > 1
     assert planned.bytes == sum(found.traffic().values())
     assert planned.ciphertexts == sum(found.ciphertexts.values()) and planned.setup_bytes == found.bytes_once

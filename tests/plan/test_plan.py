@@ -21,7 +21,6 @@ from securefed.plan.planner import (
     RoundsModel,
     best,
     check_memory,
-    estimate,
     estimates,
     peak_memory,
     too_large,
@@ -125,7 +124,7 @@ def test_a_blind_run_is_forecast_for_the_rounds_that_it_will_have() -> None:
 def test_a_forecast_is_near_a_real_run() -> None:
     """`python -m bench forecast` has a closer look at the times."""
     scenario = Scenario(LinearSettings(rounds=4), {"shop": 20, "bank": 20}, 600)
-    planned = estimate(scenario)
+    planned = estimates(scenario)[0]
     _, done = run(scenario, timer=thread_time)
     sent = sum(entry.bytes for link in done.links.values() for entry in link.transcript.of("sent"))
     assert planned.total_bytes == sent and planned.rounds == 4

@@ -24,6 +24,7 @@ from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.rlwe import RLWE
 from securefed.errors import DataError, MaskError, SettingError
+from securefed.models.local import with_ones
 from securefed.protocols.agreement import Member
 from securefed.protocols.blind import loop
 from securefed.protocols.blind.correlations import Count, Pair, Shape, prepare_all
@@ -33,7 +34,6 @@ from securefed.protocols.blind.transfer_algebra import (
     REACH,
     TransferPlan,
     TransferRows,
-    with_ones,
     with_waves,
 )
 from securefed.protocols.blind.transfer_round import TransferRound, count_products, fixed_matrices

@@ -8,6 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
+from securefed.assembly.base import TrainingRows
 from securefed.crypto import KeyHolder, key_kind, load_public_key
 from securefed.plan.rehearsal import Scenario
 from securefed.protocols.loop import EvaluationRows, PartyContext
@@ -85,10 +86,11 @@ def run(
         scored = features[: agreement.holdout or rows]
         seen = EvaluationRows(scored, (lambda scores: 0.5) if name == last else None)
         context = PartyContext(holders.get(name), evaluation=seen, guard=guard)
-        programs[name] = scenario.program(name, features, targets, context).run
+        data = TrainingRows.whole(features, targets)
+        programs[name] = scenario.assembly.program(agreement, name, scenario._model(name), data, context).run
     if not agreement.mutual:
         context = PartyContext(holders.get(scenario.key_holder))
-        programs[scenario.key_holder] = scenario.key_holder_program(context).run
+        programs[scenario.key_holder] = scenario.assembly.key_holder(agreement, context).run
     counted = Counted()
     done = run_local(programs, run="r", kinds=KINDS, network=get_network("lan"), timer=timer, tap=counted)
     counted.links = done.links

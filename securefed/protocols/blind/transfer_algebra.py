@@ -65,10 +65,6 @@ START = 0.3
 """Root mean square of the columns of u beyond the first, at the start."""
 
 
-def with_ones(features: Array) -> Array:
-    return np.hstack([features, np.ones((len(features), 1))])
-
-
 def with_waves(features: Array, untransformed: Rows) -> Array:
     """Return the columns, and random waves of the `untransformed` ones, the same for all who have as many."""
     rng = np.random.default_rng([WAVES, len(untransformed)])
