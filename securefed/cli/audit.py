@@ -10,7 +10,7 @@ from securefed.audit.recorded import read_run, transcript_paths
 from securefed.audit.report import audit
 from securefed.cli.terminal import Terminal
 from securefed.errors import DataError, plain_text
-from securefed.files import check_writable, write_atomically, write_json
+from securefed.files import check_writable, write_atomically
 
 DESCRIPTION = """\
 Check a finished run against its transcripts. Print what each party saw, every check with its evidence
@@ -32,25 +32,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    for name, path in (("json", args.json), ("html", args.html)):
-        if path is not None:
-            check_writable(name, path)
+    if args.html is not None:
+        check_writable("html", args.html)
     paths = transcript_paths(args.folder)
     try:
         report = audit(*read_run(args.folder))
-        lines, facts, page = report.to_text().rstrip("\n").split("\n"), report.to_dict(), whole_page(report)
+        lines, page = report.to_text().rstrip("\n").split("\n"), whole_page(report)
+        terminal.facts = report.to_dict()
     except Exception as error:  # noqa: BLE001  # the files come from others, and any of them gives a verdict
         why = error if isinstance(error, DataError) else f"what it says is out of form ({error})"
         verdict = f"NO AUDIT POSSIBLE: {plain_text(why)}"
         terminal.result(verdict, colour="red")
-        if args.json is not None:
-            write_json(args.json, {"passed": False, "verdict": verdict, "files": [p.name for p in paths]})
+        terminal.facts = {"passed": False, "verdict": verdict, "files": [path.name for path in paths]}
         return 1
     # Quiet: down to the first blank line, the whole of the verdict, which says what it leaves out.
     for line in lines[: lines.index("") if args.quiet else None]:
         terminal.result(line, colour=_colour(line))
-    if args.json is not None:
-        write_json(args.json, facts)
     if args.html is not None:
         write_atomically(args.html, page.encode(), mode=0o644)
     return 0 if report.passed else 1

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from securefed.cli import terminal as phrases
 from securefed.cli.terminal import Terminal
-from securefed.files import write_json
 from securefed.process.checking import NOTE, PROBLEM, check_party
 
 DESCRIPTION = """\
@@ -40,11 +39,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     for check in findings:
         word = {PROBLEM: "PROBLEM", NOTE: "note"}.get(check.verdict, "good")
         terminal.result(f"{word:<8} {check.about}: {check.text}")
-    terminal.result(
-        f"{len(problems)} problem{'' if len(problems) == 1 else 's'} in {len(findings)} checks"
-        if problems
-        else f"no problems in {len(findings)} checks"
-    )
-    if args.json is not None:
-        write_json(args.json, {"problems": len(problems), "checks": [asdict(check) for check in findings]})
+    count = "1 problem" if len(problems) == 1 else f"{len(problems) or 'no'} problems"
+    terminal.result(f"{count} in {len(findings)} checks")
+    terminal.facts = {"problems": len(problems), "checks": [asdict(check) for check in findings]}
     return 2 if problems else 0

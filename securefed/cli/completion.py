@@ -6,7 +6,6 @@ import argparse
 
 from securefed.cli.terminal import Terminal
 from securefed.errors import require
-from securefed.files import write_json
 
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 
@@ -29,6 +28,5 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     script = require("shtab", extra="completion").complete(build_parser(), args.shell)
     terminal.result(script.rstrip("\n"))
-    if args.json is not None:
-        write_json(args.json, {"shell": args.shell, "script": script})
+    terminal.facts = {"shell": args.shell, "script": script}
     return 0

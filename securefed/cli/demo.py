@@ -24,7 +24,7 @@ from securefed.cli.terminal import Terminal, interruptible
 from securefed.crypto import DEFAULT_SCHEME, KEY_KINDS, SCHEMES, protects
 from securefed.declare import check_integer
 from securefed.errors import SettingError
-from securefed.files import RunDirectory, make_folder, read_json, write_json
+from securefed.files import RunDirectory, make_folder, read_json
 from securefed.labels.metrics import get_metric, shown
 from securefed.labels.quality import curves
 from securefed.protocols.agreement import OBJECTIVES, get_objective
@@ -120,11 +120,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             raise Stopped(f"stopped; what was made so far is in {folder}") from None
         except DemoFailed as error:
             raise DemoFailed(f"{error}; logs are in {folder}") from None
-    facts = _facts(demo, data, baselines)
+    terminal.facts = facts = _facts(demo, data, baselines)
     _add_joined(demo, facts)
     _table(facts, terminal)
-    if args.json:
-        write_json(args.json, facts)
     return 0
 
 

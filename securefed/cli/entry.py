@@ -4,7 +4,8 @@
     1   a run failed, or was stopped; where it can go on, the last line says how
     2   what the user got wrong: one line on stderr that says what was given and what is allowed
 
-Each command is a module with `add_arguments(parser)` and `run(args, terminal) -> int`.
+Each command is a module with `add_arguments(parser)` and `run(args, terminal) -> int`. What `run` puts into
+`terminal.facts` is written for --json.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from securefed.cli.terminal import Terminal
 from securefed.errors import DataError, MissingExtra, SecurefedError, SettingError
+from securefed.files import check_writable, versions, write_json
 
 COMMANDS = {
     "demo": "see it work: all parties as processes on this machine, on built-in data, encrypted",
@@ -99,8 +101,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     args = build_parser(named).parse_args(words)
     if args.version:
-        from securefed.files import versions
-
         listed = versions()
         print(f"securefed {listed.pop('securefed')}")
         print("\n".join(f"  {name:<14} {version}" for name, version in listed.items()))
@@ -126,7 +126,7 @@ def _too_little_address_space() -> str | None:
 
 def _guarded(args: argparse.Namespace, terminal: Terminal) -> int:
     try:
-        return int(args.run(args, terminal))
+        return _run(args, terminal)
     except SecurefedError as error:
         several = isinstance(error, DataError) and len(error.problems) > 1
         terminal.error(f"securefed {args.command}: {error if several else one_line(error)}")
@@ -144,6 +144,17 @@ def _guarded(args: argparse.Namespace, terminal: Terminal) -> int:
     except KeyboardInterrupt:
         terminal.error(f"securefed {args.command}: stopped")
         return 1
+
+
+def _run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Run the command, and write its result for machines, even where the last word is an error."""
+    if args.json is not None:  # checked now: a run is long
+        check_writable("json", args.json)
+    try:
+        return int(args.run(args, terminal))
+    finally:
+        if args.json is not None and terminal.facts is not None:
+            write_json(args.json, terminal.facts)
 
 
 def _short_of_memory(error: ImportError) -> bool:

@@ -11,7 +11,7 @@ from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES, protects
 from securefed.declare import check_names
 from securefed.errors import SettingError
-from securefed.files import make_folder, write_atomically, write_json
+from securefed.files import make_folder, write_atomically
 from securefed.process.keys import (
     CHECKPOINT_KEY,
     SIGNING_KEY,
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     name = check_party_name(args.name)
     folder = args.folder or Path(name)
     if args.show:
-        return _show(folder, terminal, args.json)
+        return _show(folder, terminal)
     parties = _parties(args.parties, name, key_holder=args.key_holder)
     passphrase = phrases.read_passphrase(args.passphrase_file, new=args.renew is None)
     if args.renew == "passphrase":
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.renew:
         _renew(folder, name, args.renew, args.key_bits, args.days, passphrase)
         terminal.say(f"{folder}: a new {args.renew} key; the old one is kept beside it")
-        return _show(folder, terminal, args.json) if args.renew == "tls" else 0
+        return _show(folder, terminal) if args.renew == "tls" else 0
     kinds = kept_kinds() if args.scheme == "both" else (SCHEMES[args.scheme].opens,) if args.scheme else ()
     identity = make_party_folder(
         folder,
@@ -123,8 +123,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         parties=parties,
     )
     _tell(folder, identity, args.listen, terminal)
-    if args.json:
-        write_json(args.json, _facts(folder, identity.certificate))
+    terminal.facts = _facts(folder, identity.certificate)
     return 0
 
 
@@ -238,12 +237,11 @@ def _facts(folder: Path, certificate: Certificate) -> dict[str, str]:
     }
 
 
-def _show(folder: Path, terminal: Terminal, json_file: Path | None) -> int:
+def _show(folder: Path, terminal: Terminal) -> int:
     certificate = Certificate.read(folder / CERTIFICATE_FILE)
     terminal.result(f"{certificate.name}: certificate until {certificate.ends:%Y-%m-%d}")
     terminal.result(f"SHA-256 {certificate.fingerprint}")
-    if json_file:
-        write_json(json_file, _facts(folder, certificate))
+    terminal.facts = _facts(folder, certificate)
     return 0
 
 

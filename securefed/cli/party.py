@@ -13,7 +13,7 @@ from securefed.cli.entry import OUT_OF_MEMORY, Stopped, is_user_error
 from securefed.cli.terminal import MOST_LINE, Progress, Terminal, in_foreground, waiting_note
 from securefed.engine import WorkerDied, started_engine
 from securefed.errors import SecurefedError, plain_text
-from securefed.files import RunDirectory, StorageError, check_writable, only_process, write_json
+from securefed.files import RunDirectory, StorageError, only_process
 from securefed.labels.metrics import shown
 from securefed.process.attempts import (
     DIFFERENT,
@@ -82,8 +82,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     reveal = "nothing" if party.shared.blind else "own-gradient"
     for line in trust_lines(party.shared.scheme, reveal, party.shared.objective):
         terminal.warn(line)
-    if args.json is not None:
-        check_writable("json", args.json)
     data = None if party.is_key_holder else load_data(party)
     passphrase = phrases.read_passphrase(args.passphrase_file)
     keys = load_keys(party, passphrase)
@@ -108,7 +106,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             raise
         finally:
             display.close()
-        _report(session, account, terminal, args.json)
+        _report(session, account, terminal)
         events.tell("finished", rounds=account.rounds, reason=account.reason)
     different = [name for name, peer in account.peers.items() if peer["transcripts"] == DIFFERENT]
     if different:
@@ -162,15 +160,14 @@ def _take_part(session: Session, terminal: Terminal, display: _Display, *, resta
     return account
 
 
-def _report(session: Session, account: PartyAccount, terminal: Terminal, json_file: Path | None) -> None:
+def _report(session: Session, account: PartyAccount, terminal: Terminal) -> None:
     result, timing = account.result(), account.timing()
     for line in summary_lines(result, timing):
         terminal.result(line)
     if result["holdout"] is not None and result["holdout"]["warning"]:
         terminal.warn(result["holdout"]["warning"])
     terminal.result(f"report      {session.directory.report}")
-    if json_file is not None:
-        write_json(json_file, {"result": result, "timing": timing, "folder": str(session.directory.folder)})
+    terminal.facts = {"result": result, "timing": timing, "folder": str(session.directory.folder)}
 
 
 def summary_lines(result: dict[str, Any], timing: dict[str, Any]) -> list[str]:

@@ -13,7 +13,6 @@ from securefed.crypto import SCHEMES, protects
 from securefed.declare import check_integer
 from securefed.engine import started_engine
 from securefed.errors import SettingError
-from securefed.files import write_json
 from securefed.plan.planner import Estimate, RoundsModel, best, estimates
 from securefed.plan.rehearsal import Scenario
 from securefed.process.own_data import load_data
@@ -117,8 +116,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if refused is not None and not tables:
         raise refused
     _show(tables, columns, rows, network, rounds, terminal)
-    if args.json:
-        write_json(args.json, _facts(tables, columns, rows, network, rounds))
+    terminal.facts = _facts(tables, columns, rows, network, rounds)
     return 0
 
 

@@ -85,8 +85,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     # Found now and not when the scores are there: they would be lost, and all would have to do it again.
     if party.is_label_party:
         check_writable("out", args.out or directory.folder / "scores.csv")
-    if args.json is not None:
-        check_writable("json", args.json)
     keys = load_keys(party, phrases.read_passphrase(args.passphrase_file))
     with (
         in_foreground(terminal),
@@ -115,8 +113,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     write_json(directory.prediction_signatures, signatures.to_file({}))
     for line in _lines(facts, party.shared.label_party):
         terminal.result(line)
-    if args.json:
-        write_json(args.json, facts)
+    terminal.facts = facts
     return 0
 
 

@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -183,6 +183,8 @@ class Terminal:
         self.quiet, self.verbose, self._json_lines = quiet, verbose, json_lines
         self.labels: dict[str, str] = {}
         """Party and run, in every line of JSON."""
+        self.facts: Mapping[str, Any] | None = None
+        """The result for machines: what --json writes."""
         self._out, self._err = out or sys.stdout, err or sys.stderr
         self._progress: Progress | None = None
         self._lock = threading.RLock()

@@ -8,7 +8,6 @@ from pathlib import Path
 from securefed.audit.verify import verify
 from securefed.cli.terminal import Terminal
 from securefed.errors import DataError
-from securefed.files import write_json
 
 DESCRIPTION = """\
 Verify the transcripts of a run: hash chains, signatures, countersignatures of the other parties, and that
@@ -37,7 +36,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             terminal.result(f"{verdict}  {what}" + (f": {more}" if more else ""), colour=colour)
     summary = f"{counts['pass']} checks passed, {counts['FAIL']} failed, {counts['skip']} skipped"
     terminal.result(summary)
-    if args.json is not None:
-        checks = [{"verdict": verdict, "check": what, "text": more} for verdict, what, more in results]
-        write_json(args.json, {"passed": counts["FAIL"] == 0, "verdict": summary, "checks": checks})
+    checks = [{"verdict": verdict, "check": what, "text": more} for verdict, what, more in results]
+    terminal.facts = {"passed": counts["FAIL"] == 0, "verdict": summary, "checks": checks}
     return 1 if counts["FAIL"] else 0
