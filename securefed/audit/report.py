@@ -16,7 +16,8 @@ from textwrap import wrap
 from typing import Any
 
 from securefed.audit.blind_claims import BLIND
-from securefed.audit.claims import CONTENT, FORM, OPENINGS, Claim, Statement
+from securefed.audit.claims import CONTENT, FORM, Claim, Statement
+from securefed.audit.opening_claims import OPENINGS
 from securefed.audit.recorded import Receipt, Recorded, receipts
 from securefed.crypto import protects
 from securefed.crypto.shares import numbers_in
