@@ -1,9 +1,7 @@
-"""Write files that appear whole or not at all, and read files that others must not reach.
+"""Files: written whole or not at all, read with bounds, and named for a run, a party and a release.
 
 A run may be killed, or meet a full disk, at any moment. The old file or the new one is then on disk, never
-half of one.
-
-A run's directory at one party: what it keeps, and nothing of anybody else's.
+half of one. A run's directory at one party:
 
     result.json               settings, result, bytes, what this party saw
     timing.json               computation and communication, round by round and by activity
@@ -17,10 +15,6 @@ A run's directory at one party: what it keeps, and nothing of anybody else's.
     openings-<party>.log      what this party's key has opened in this run (securefed.crypto.memory)
     checkpoints/              to go on after an interruption; encrypted
     .lock-<party>             held by the one process that works on this party's files
-
-A directory may hold several parties' files where they share a machine, as in a demonstration.
-
-Versions of what a run depends on: for `securefed --version`, for reports, and in the files of a run.
 
 Checkpoints, transcripts and model shards name the release that wrote them and the number of their format.
 A file of another format is refused. Checkpoints and transcripts of another minor release are refused too.

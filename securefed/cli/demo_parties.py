@@ -112,25 +112,26 @@ class DemoRun:
 
     def _toml(self, name: str, ports: dict[str, int]) -> str:
         engine = "serial" if len(self.everybody) >= cores() else max(1, cores() // len(self.everybody))
-        lines = [
-            "[party]",
-            f'name = "{name}"',
-            f'role = "{"key-holder" if name == HELPER else "data"}"',
-            f'listen = "127.0.0.1:{ports[name]}"',
-            f"engine = {json.dumps(engine)}",
-            "wait = 120",
-            "patience = 60",
-        ]
+        tables: dict[str, dict[str, Any]] = {
+            "party": {
+                "name": name,
+                "role": "key-holder" if name == HELPER else "data",
+                "listen": f"127.0.0.1:{ports[name]}",
+                "engine": engine,
+                "wait": 120,
+                "patience": 60,
+            },
+            "peers": {
+                peer: {"address": f"127.0.0.1:{ports[peer]}", "certificate": f"peers/{peer}.pem"}
+                for peer in self.everybody
+                if peer != name
+            },
+            "run": self._table,
+        }
         if name != HELPER:
-            lines += ["[data]", 'file = "train.csv"', 'id = "id"', f'transform = "{self._data.transform}"']
-            if name == self._data.label_party:
-                lines.append(f'label = "{self._data.label}"')
-        for peer in self.everybody:
-            if peer != name:
-                lines += [f"[peers.{peer}]", f'address = "127.0.0.1:{ports[peer]}"']
-                lines.append(f'certificate = "peers/{peer}.pem"')
-        lines.append("[run]")
-        lines += toml_lines(self._table, "run")
+            label = {"label": self._data.label} if name == self._data.label_party else {}
+            tables["data"] = {"file": "train.csv", "id": "id", "transform": self._data.transform, **label}
+        lines = [line for key, table in tables.items() for line in (f"[{key}]", *toml_lines(table, key))]
         return "\n".join(lines) + "\n"
 
     def train(self) -> None:
@@ -140,14 +141,13 @@ class DemoRun:
         for name in self.everybody:
             self._start(name, "party", "--events", str(self._events(name)))
         progress: Progress | None = None
-        read = 0
-        while self._running():
+        read, running = 0, True
+        while running:
+            running = self._running()
             for event in self._news(read):
                 read += 1
                 progress = self._show(event, progress)
             time.sleep(POLL)
-        for event in self._news(read):
-            progress = self._show(event, progress)
         if progress is not None:
             progress.close()
 

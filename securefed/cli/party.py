@@ -242,12 +242,22 @@ class _Display:
         self._progress: Progress | None = None
 
     def on_event(self, event: str, facts: Mapping[str, Any]) -> None:
+        party = self._party
         if event == "training":
             self.close()
-            self._rounds = facts["rounds"]
-            self._begin(facts["start"], facts["rows"])
+            self._rounds, start = facts["rounds"], facts["start"]
+            what = f"going on after round {start}" if start else "training"
+            how = f"{party.shared.scheme}, reveals {party.shared.reveal}"
+            self._terminal.say(f"{what} on {facts['rows']:,} common rows, {how}")
+            self._line().begin(start)
         elif event == "round":
-            self._on_round(facts)
+            name, metric = party.shared.settings.metric_name, facts["metric"]
+            quality = "" if metric is None else f"{name} {metric:.4f}  "
+            self._line().step(
+                facts["round"],
+                f"{quality}sent {size(facts['sent'])}  comp {seconds(facts['computation'])}  "
+                f"comm {seconds(facts['communication'])}",
+            )
         elif event == "note":
             self._terminal.warn(facts["text"])
         elif event == "waiting":
@@ -257,23 +267,6 @@ class _Display:
         if self._progress is None:
             self._progress = self._terminal.progress(self._rounds, f"{self._party.own.name}: round")
         return self._progress
-
-    def _begin(self, done: int, rows: int) -> None:
-        settings = self._party.shared
-        self._terminal.say(
-            f"{'going on after round ' + str(done) if done else 'training'} on {rows:,} common rows, "
-            f"{settings.scheme}, reveals {settings.reveal}"
-        )
-        self._line().begin(done)
-
-    def _on_round(self, facts: Mapping[str, Any]) -> None:
-        name, metric = self._party.shared.settings.metric_name, facts["metric"]
-        quality = "" if metric is None else f"{name} {metric:.4f}  "
-        self._line().step(
-            facts["round"],
-            f"{quality}sent {size(facts['sent'])}  comp {seconds(facts['computation'])}  "
-            f"comm {seconds(facts['communication'])}",
-        )
 
     def close(self) -> None:
         if self._progress is not None:

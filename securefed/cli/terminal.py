@@ -1,13 +1,8 @@
-"""What a person sees: lines, colours at a terminal, and one line of progress that renews itself.
+"""What a person sees and types: lines, colours, one line of progress, and the passphrase of the keys.
 
 Results go to stdout, everything else to stderr. Colours and the renewed line appear only where stderr is a
 terminal, and colours not with NO_COLOR or TERM=dumb; into a file or a pipe go plain lines, a few of them.
-
-The passphrase that the keys at rest are under: from a file, the environment or a prompt, in this order.
-
-It is asked for once a command and goes to the key files and nowhere else.
-
-A party's process at a terminal: log lines, warnings, SIGTERM as Ctrl-C, the countdown while it waits.
+The passphrase comes from a file, the environment or a prompt, in this order.
 """
 
 from __future__ import annotations
