@@ -31,7 +31,7 @@ from securefed.crypto.shares import Share
 from securefed.models.local import with_ones
 from securefed.protocols.agreement import Member
 from securefed.protocols.blind.statistics import VALUE_BITS
-from securefed.protocols.blind.transfer import BlindTransferParty
+from securefed.protocols.blind.transfer import BlindTransferParty, transfer_plan
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_waves
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.transport import Program
@@ -172,7 +172,7 @@ class BlindTransfer:
         """The same steps in the clear."""
         assembly, agreement = self.assembly, self.agreement
         run = PlainTransfer(
-            assembly.blind_plan(agreement), self._rows["A"], self._rows["B"], assembly.settings.seed
+            transfer_plan(agreement), self._rows["A"], self._rows["B"], assembly.settings.seed
         )
         points: list[Look] = []
         metric, reason = "held_out_auc" if self._held_out else "overlap_auc", "rounds"

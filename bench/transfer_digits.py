@@ -23,6 +23,7 @@ from research.transfer_plain import PlainTransfer
 from securefed.assembly import TransferAssembly
 from securefed.models.local import with_ones
 from securefed.protocols.agreement import Member
+from securefed.protocols.blind.transfer import transfer_plan
 from securefed.protocols.blind.transfer_algebra import TransferRows
 from securefed.settings import TransferSettings
 
@@ -43,7 +44,7 @@ def reached(a: Array, b: Array, odd: NDArray[np.int64], seed: int) -> float:
     agreement = assembly.agreement(members, SHARED)
     shared, labelled = np.arange(SHARED), np.ones(SHARED, dtype=bool)
     run = PlainTransfer(
-        assembly.blind_plan(agreement),
+        transfer_plan(agreement),
         TransferRows(with_ones(features_a), shared, labelled, signs_of(odd[known])),
         TransferRows(with_ones(features_b), shared, labelled, None),
         seed,

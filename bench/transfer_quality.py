@@ -27,6 +27,7 @@ from securefed.assembly import TransferAssembly
 from securefed.labels.several import ClassModels
 from securefed.models.local import with_ones
 from securefed.protocols.agreement import Member
+from securefed.protocols.blind.transfer import transfer_plan
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_waves
 from securefed.settings import TransferSettings
 
@@ -57,7 +58,7 @@ class Halves:
         count, known = SHARED.stop - SHARED.start, np.ones(SHARED.stop - SHARED.start, dtype=np.bool_)
         members = Member("B", b.shape[1] + 1, True), Member("A", a.shape[1] + 1, True)
         run = PlainTransfer(
-            made.blind_plan(made.agreement(members, count, side.outputs)),
+            transfer_plan(made.agreement(members, count, side.outputs)),
             TransferRows(with_ones(a), np.arange(SHARED.start, SHARED.stop), known, signs),
             TransferRows(with_ones(b[:900]), np.arange(count), known, None),
             made.settings.seed,

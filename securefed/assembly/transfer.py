@@ -17,13 +17,8 @@ from securefed.errors import DataError
 from securefed.models import HiddenLayer, LinearModel
 from securefed.models.local import with_ones
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
-from securefed.protocols.blind.transfer import BlindTransferParty
-from securefed.protocols.blind.transfer_algebra import (
-    WAVES,
-    TransferPlan,
-    TransferRows,
-    with_waves,
-)
+from securefed.protocols.blind.transfer import BlindTransferParty, transfer_plan
+from securefed.protocols.blind.transfer_algebra import WAVES, TransferRows, with_waves
 from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.own_gradient.sides import TransferScorer, TransferSide
 from securefed.protocols.own_gradient.training import DataParty
@@ -126,24 +121,6 @@ class TransferAssembly(Assembly[TransferSettings]):
             activation_bound=settings.option("activation_bound"),
         )
 
-    def blind_plan(self, agreement: Agreement) -> TransferPlan:
-        """Return the public sizes and weights of a blind run."""
-        b, a = agreement.members
-        settings, algorithm = self.settings, agreement.algorithm
-        return TransferPlan(
-            a.parameters,
-            b.parameters,
-            settings.hidden,
-            agreement.batches.rows,
-            settings.gamma,
-            agreement.l2,
-            algorithm.proximal,
-            algorithm.local_steps,
-            algorithm.order != "parallel",
-            self._own_steps,
-            agreement.width,
-        )
-
     def blind_party(
         self, agreement: Agreement, data: TrainingRows, context: PartyContext
     ) -> BlindTransferParty:
@@ -151,18 +128,18 @@ class TransferAssembly(Assembly[TransferSettings]):
 
         A is the party with labels.
         """
-        is_a, plan = data.targets is not None, self.blind_plan(agreement)
+        is_a, plan = data.targets is not None, transfer_plan(agreement)
         name = agreement.names[is_a]
         rows = TransferRows(with_ones(data.features), data.rows, data.labelled, data.targets)
         if self.check_rate and not plan.own_steps:
             rows.check_rate(agreement.learning_rate(0), plan, name)
         context = context.evaluating(lambda table: self._scored(table, label_party=is_a))
         context, seed = context.guarding(name, data.features), self.settings.seed * 1000 + is_a
-        return BlindTransferParty(agreement, plan, rows, context, self.scheme, seed=seed)
+        return BlindTransferParty(agreement, rows, context, self.scheme, seed=seed)
 
     def key_holder(self, agreement: Agreement, context: PartyContext) -> BlindTransferParty:
         self.settings.check_key_holder(agreement.key_holder, 2)
-        return BlindTransferParty(agreement, self.blind_plan(agreement), None, context, self.scheme)
+        return BlindTransferParty(agreement, None, context, self.scheme)
 
     def part(self, trained: Trained) -> Part:
         program, layer = trained.program, trained.model

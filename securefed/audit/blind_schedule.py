@@ -21,7 +21,7 @@ from securefed.protocols.blind.cross import AHEAD, WINDOW
 from securefed.protocols.blind.linear import (
     BASIS_STEP,
     RELEASE_STEP,
-    folds_and_systems,
+    pass_plan,
     rebased,
     round_products,
     systems_of,
@@ -36,9 +36,8 @@ from securefed.protocols.blind.scoring import (
     ScorePlan,
     chunks_of,
 )
-from securefed.protocols.blind.statistics import PART_STEP, PassPlan
-from securefed.protocols.blind.transfer import COUNT_BYTES, SCORE_TRIP, transfer_pass
-from securefed.protocols.blind.transfer_algebra import TransferPlan
+from securefed.protocols.blind.statistics import PART_STEP
+from securefed.protocols.blind.transfer import COUNT_BYTES, SCORE_TRIP, transfer_pass, transfer_plan
 from securefed.protocols.blind.transfer_round import (
     OWN_OF_B,
     Maps,
@@ -86,8 +85,7 @@ class Schedule(ABC):
     def __init__(self, agreement: Agreement, lengths: Lengths | None, sizes: Sequence[int]) -> None:
         """`lengths`: None where the transcripts do not show the key's size. `sizes`: columns of scores."""
         self.agreement, self._lengths = agreement, lengths
-        names, helper, outputs = agreement.names, agreement.key_holder, agreement.outputs
-        self._scores = ScorePlan(names, tuple(sizes), helper, outputs, agreement.score_precision)
+        self._scores = ScorePlan.of(agreement, tuple(sizes))
         self._holders = self._scores.holders
         self._encryptors = {agreement.label_party}
         """Who has a key in the setup."""
@@ -230,16 +228,10 @@ class LinearSchedule(Schedule):
     """A linear model."""
 
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
-        sizes, batches = tuple(member.parameters for member in agreement.members), agreement.batches
-        super().__init__(agreement, lengths, sizes)
-        parties = agreement.names, sizes, agreement.key_holder, agreement.outputs
-        plan = PassPlan(*parties, batches.rows, *folds_and_systems(batches), 0.0, 0.0, 0.0)
-        self._pass, self._moving = plan, [slice(0, plan.columns)]
-        if agreement.algorithm.order != "parallel":
-            self._moving = [plan.block(name) for name in plan.names]
+        plan = self._pass = pass_plan(agreement)
+        super().__init__(agreement, lengths, plan.sizes)
         self._encryptors = {left for left, _ in plan.pairs()}
-        systems = [system for t in range(agreement.stopping.rounds) for system in systems_of(batches, t)]
-        self._prepared_matrices = round_products(plan, self._moving, systems, warm=agreement.warm_start)
+        self._prepared_matrices = round_products(agreement, plan, range(agreement.stopping.rounds))
 
     def _after(self) -> Iterator[Due]:
         label_party, second = self._holders
@@ -286,7 +278,7 @@ class LinearSchedule(Schedule):
             (sizes,) = trip_sizes(rebased(Count(self._prepared_matrices[0]), self._pass, phi))
             yield from self._trip(sizes, "training", t, BASIS_STEP)
         count = self._pass.columns * self._pass.outputs * len(systems_of(batches, t))
-        for turn in range(len(self._moving)):
+        for turn in range(len(self.agreement.turns)):
             yield from self._trip((count, count), "training", t, turn)
         yield from self._progress(t)
 
@@ -306,14 +298,8 @@ class TransferSchedule(Schedule):
     """Transfer learning."""
 
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
-        size_b, size_a = (member.parameters for member in agreement.members)
-        super().__init__(agreement, lengths, (size_b, 1))
-        steps, hidden = agreement.algorithm.local_steps, int(dict(agreement.details)["hidden"])
-        sequential, outputs = agreement.algorithm.order != "parallel", agreement.outputs
-        rows, helped = agreement.batches.rows, agreement.key_holder is not None
-        self._plan = TransferPlan(
-            size_a, size_b, hidden, rows, 0.0, 0.0, 0.0, steps, sequential, outputs=outputs
-        )
+        super().__init__(agreement, lengths, (agreement.members[0].parameters, 1))
+        self._plan, helped = transfer_plan(agreement), agreement.key_holder is not None
         self._rates = [agreement.learning_rate(t) for t in range(agreement.stopping.rounds)]
         self._constants = fixed_matrices(self._plan, tuple(dict.fromkeys(self._rates)), helper=helped)
         self._trips = {
@@ -328,7 +314,7 @@ class TransferSchedule(Schedule):
     def _setup(self) -> Iterator[Due]:
         names, helper, plan = self.agreement.names, self.agreement.key_holder, self._plan
         b, a = names
-        product = transfer_pass(plan, names, helper).product(a, b, 0)
+        product = transfer_pass(self.agreement).product(a, b, 0)
         yield from self._key(a, b, When("setup", 0, KEY_STEP))
         yield from self._product(a, b, product, PART_STEP + 1)
         if helper is not None:

@@ -18,7 +18,7 @@ shares splits T_k between the two holders.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -43,7 +43,6 @@ from securefed.protocols.blind.cross import At
 from securefed.protocols.blind.loop import BlindLoop
 from securefed.protocols.blind.scoring import (
     RELEASE_LIMIT,
-    ScorePlan,
     blurred_share,
     cut,
     release_bits,
@@ -96,22 +95,36 @@ def systems_of(batches: Batches, t: int) -> list[int]:
     return [*batches.left_out(t)] or [batches.folds if batches.holdout_rows else 0]
 
 
-def round_products(
-    plan: PassPlan, moving: Sequence[slice], systems: Sequence[int], *, warm: bool
-) -> tuple[dict[Name, FixedMatrix], Count]:
-    """Return the rows of M that move in each turn, and how often rounds of these systems need them.
+def pass_plan(agreement: Agreement, loss: Loss | None = None) -> PassPlan:
+    """Return what is public about the pass. Lengths of messages do not depend on the loss."""
+    sizes, batches = tuple(member.parameters for member in agreement.members), agreement.batches
+    parties = agreement.names, sizes, agreement.key_holder, agreement.outputs
+    weights = (0.0, 0.0) if loss is None else (loss.label_weight, loss.margin_weight)
+    return PassPlan(*parties, batches.rows, *folds_and_systems(batches), *weights, agreement.l2)
 
-    `warm`: and T of every party, once. A holder knows its own, the others' are shared.
+
+def moving_rows(agreement: Agreement, plan: PassPlan) -> list[slice]:
+    """Return the parameters that move in each turn."""
+    return [slice(plan.block(turn[0]).start, plan.block(turn[-1]).stop) for turn in agreement.turns]
+
+
+def round_products(
+    agreement: Agreement, plan: PassPlan, rounds: range
+) -> tuple[dict[Name, FixedMatrix], Count]:
+    """Return the rows of M that move in each turn, by system, and how often these rounds need them.
+
+    In a warm start the first round needs T of every party. A holder knows its own, the others' are shared.
     """
+    systems = [system for t in rounds for system in systems_of(agreement.batches, t)]
     matrices: dict[Name, FixedMatrix] = {
         ("M", system, turn): FixedMatrix(rows.stop - rows.start, plan.columns, "both", SHARE_BITS)
         for system in dict.fromkeys(systems)
-        for turn, rows in enumerate(moving)
+        for turn, rows in enumerate(moving_rows(agreement, plan))
     }
     count = Count(matrices)
     for name in matrices:
         count.columns[name] = systems.count(name[1]) * plan.outputs
-    for party in plan.names if warm else ():
+    for party in plan.names if agreement.warm_start and 0 in rounds else ():
         size, matrix = plan.size(party), ("T", party)
         matrices[matrix], count.columns[matrix] = FixedMatrix(size, size, "both"), plan.outputs
         if party in plan.holders:
@@ -142,23 +155,14 @@ class BlindParty(BlindLoop):
         *,
         steps: OwnSteps | None = None,
     ) -> None:
-        sizes, batches = tuple(member.parameters for member in agreement.members), agreement.batches
-        parties = agreement.names, sizes, agreement.key_holder, agreement.outputs
-        super().__init__(agreement, ScorePlan(*parties, agreement.score_precision), context, scheme)
-        plan = self._plan = PassPlan(
-            *parties,
-            batches.rows,
-            *folds_and_systems(batches),
-            loss.label_weight,
-            loss.margin_weight,
-            agreement.l2,
-        )
+        plan, batches = pass_plan(agreement, loss), agreement.batches
+        super().__init__(agreement, plan.sizes, context, scheme)
+        self._plan = plan
         rounds, turns = agreement.stopping.rounds, len(agreement.turns)
         models = batches.folds * batches.stages + 1 if batches.holdout_rows else 1
-        bound = wrap_bound(list(sizes), rounds, plan.outputs, turns, len(plan.systems), models)
+        bound = wrap_bound(plan.sizes, rounds, plan.outputs, turns, len(plan.systems), models)
         check_wraps(bound, rounds, plan.columns, plan.outputs)
-        self._moving = [slice(0, plan.columns)] if turns == 1 else [plan.block(name) for name in plan.names]
-        """The parameters that move in each turn."""
+        self._moving = moving_rows(agreement, plan)
         self._own: PassColumns | None = None
         if features is not None and steps is not None:
             folds = [batches.held(fold) for fold in range(batches.folds)] if batches.holdout_rows else []
@@ -220,10 +224,9 @@ class BlindParty(BlindLoop):
 
     async def _prepare_rounds(self, link: Link, statistics: Statistics, own: dict[Name, Share]) -> None:
         """Prepare products for all rounds that are left: by system and turn. `own`: T of this party."""
-        rounds, batches = range(self.first_round, self.last_round), self._agreement.batches
-        systems = [system for t in rounds for system in systems_of(batches, t)]
-        matrices, count = round_products(self._plan, self._moving, systems, warm=self._warm)
-        whole = {system: statistics.matrix(system) for system in dict.fromkeys(systems)}
+        rounds = range(self.first_round, self.last_round)
+        matrices, count = round_products(self._agreement, self._plan, rounds)
+        whole = {name[1]: statistics.matrix(name[1]) for name in matrices if name[0] == "M" and not name[2]}
         for name, matrix in matrices.items():
             if name[0] == "M":
                 own[name] = np.ascontiguousarray(whole[name[1]][:, self._moving[name[2]]])

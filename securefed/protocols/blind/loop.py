@@ -44,10 +44,11 @@ class BlindLoop(PartyLoop):
     """One party's program, with or without data."""
 
     def __init__(
-        self, agreement: Agreement, score_plan: ScorePlan, context: PartyContext, scheme: CrossScheme
+        self, agreement: Agreement, sizes: tuple[int, ...], context: PartyContext, scheme: CrossScheme
     ) -> None:
+        """`sizes`: each party's columns in a score."""
         super().__init__(agreement, context)
-        self._score_plan, self._scheme = score_plan, scheme
+        self._score_plan, self._scheme = ScorePlan.of(agreement, sizes), scheme
         self._products: Correlations
         """Prepared products, at a holder."""
         self._score_keys: Encryptor | Multiplier | None = None

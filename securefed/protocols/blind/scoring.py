@@ -70,6 +70,11 @@ class ScorePlan(Parties):
     precision: int
     """p: bits after the point that a score shows."""
 
+    @classmethod
+    def of(cls, agreement: Agreement, sizes: tuple[int, ...]) -> ScorePlan:
+        names, helper, outputs = agreement.names, agreement.key_holder, agreement.outputs
+        return cls(names, sizes, helper, outputs, agreement.score_precision)
+
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "names": list(self.names), "sizes": list(self.sizes)}
 

@@ -63,7 +63,7 @@ def feature_bits(rows: int) -> int:
 
 
 def wrap_bound(
-    sizes: list[int], rounds: int, outputs: int, turns: int = 1, systems: int = 1, models: int = 1
+    sizes: Sequence[int], rounds: int, outputs: int, turns: int = 1, systems: int = 1, models: int = 1
 ) -> float:
     """Bound the probability that any truncation of a run wraps; `sizes`: columns of each party.
 

@@ -27,7 +27,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import Name, run_moves
 from securefed.protocols.blind.cross import At
 from securefed.protocols.blind.loop import BlindLoop
-from securefed.protocols.blind.scoring import ScorePlan, cut
+from securefed.protocols.blind.scoring import cut
 from securefed.protocols.blind.statistics import (
     MATRIX_BITS,
     MODEL_BITS,
@@ -66,10 +66,29 @@ MEAN_CORRELATION = 0.25
 """On the mean entry of K: columns have a mean square of about 1."""
 
 
-def transfer_pass(plan: TransferPlan, names: tuple[str, ...], helper: str | None) -> PassPlan:
+def transfer_plan(agreement: Agreement) -> TransferPlan:
+    """Return the public sizes and weights of a run."""
+    (b, a), algorithm, details = agreement.members, agreement.algorithm, dict(agreement.details)
+    return TransferPlan(
+        a.parameters,
+        b.parameters,
+        int(details["hidden"]),
+        agreement.batches.rows,
+        details["gamma"],
+        agreement.l2,
+        algorithm.proximal,
+        algorithm.local_steps,
+        algorithm.order != "parallel",
+        details["steps"] == "own",
+        agreement.outputs,
+    )
+
+
+def transfer_pass(agreement: Agreement) -> PassPlan:
     """What is public about the pass: F_A'F_B/n with the targets beside F_A."""
-    sizes, n = (plan.size_b, plan.size_a), plan.rows
-    return PassPlan(names, sizes, helper, plan.outputs, n, (n,), ((0,),), -1.0, 1.0, 0.0)
+    (b, a), n, outputs = agreement.members, agreement.batches.rows, agreement.outputs
+    sizes, helper = (b.parameters, a.parameters), agreement.key_holder
+    return PassPlan(agreement.names, sizes, helper, outputs, n, (n,), ((0,),), -1.0, 1.0, 0.0)
 
 
 def transfer_wrap_bound(plan: TransferPlan, rounds: int, *, helper: bool = False) -> float:
@@ -93,23 +112,20 @@ class BlindTransferParty(BlindLoop):
     def __init__(
         self,
         agreement: Agreement,
-        plan: TransferPlan,
         rows: TransferRows | None,
         context: PartyContext,
         scheme: CrossScheme,
         *,
         seed: int = 0,
     ) -> None:
-        names, helper, rounds = agreement.names, agreement.key_holder, agreement.stopping.rounds
         # B's columns with the ones, and one column of the label party that is 0
-        sizes = (agreement.members[0].parameters, 1)
-        scores = ScorePlan(names, sizes, helper, agreement.outputs, agreement.score_precision)
-        super().__init__(agreement, scores, context, scheme)
-        self._plan, self._rows, self._helped = plan, rows, helper is not None
+        super().__init__(agreement, (agreement.members[0].parameters, 1), context, scheme)
+        plan, rounds = transfer_plan(agreement), agreement.stopping.rounds
+        self._plan, self._rows, self._helped = plan, rows, agreement.key_holder is not None
         self._is_a = rows is not None and rows.labels is not None
         bound = transfer_wrap_bound(plan, rounds, helper=self._helped)
         check_wraps(bound, rounds, plan.size_a + plan.size_b, plan.outputs)
-        self._pass = transfer_pass(plan, names, helper)
+        self._pass = transfer_pass(agreement)
         self._rates = [agreement.learning_rate(t) for t in range(rounds)]
         self._fixed = fixed_matrices(plan, self._rates, helper=self._helped)
         self.maps = Maps.zeros(plan)
