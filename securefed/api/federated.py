@@ -149,8 +149,7 @@ class Federated(Saved):
         names = self.parties_ = [party.name for party in ordered]
         data, labelled = self._data(settings, ordered, rows)
         seen = None if validation is None else self._validation(settings, data, validation)
-        division = held_out(len(labelled), 0.0 if seen else settings.holdout, settings.seed)
-        holdout = len(division[1])
+        holdout = len(held_out(len(labelled), 0.0 if seen else settings.holdout, settings.seed)[1])
         # Assemble
         models = {
             name: assembly.model(
@@ -170,8 +169,6 @@ class Federated(Saved):
             else:
                 for name, model in models.items():
                     model.parameters = self.shards_[name].parameters
-        if agreement.batches.holdout_rows:
-            division = agreement.batches.division
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders = self._keys(settings, agreement, keys)
         # A further model of the same people is a further question about them: their guards go on counting.
@@ -189,7 +186,6 @@ class Federated(Saved):
                     data[name],
                     rows[name],
                     labelled,
-                    division,
                     models[name],
                     context,
                     None if seen is None else seen[name],

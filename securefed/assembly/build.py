@@ -21,6 +21,7 @@ from securefed.labels.quality import HeldOut, OwnRows
 from securefed.labels.several import ClassModels, TargetModels
 from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.loop import EvaluationRows, PartyContext
+from securefed.protocols.schedules import held_out
 from securefed.settings.objectives import ObjectiveSettings
 
 Array = NDArray[np.float64]
@@ -125,7 +126,6 @@ def build(
     data: PartyData,
     rows: Places,
     labelled: NDArray[np.bool_],
-    division: tuple[Places, Places],
     model: Model,
     context: PartyContext,
     validation: PartyData | None = None,
@@ -136,11 +136,13 @@ def build(
     ----------
     rows : the common rows of the party's data, in the agreed order.
     labelled : which of them have labels.
-    division : of the common rows, those to train on and those that are held out.
     validation : other rows to measure with, in place of held-out ones.
     """
     everybody = get_objective(agreement.objective).same_people
-    kept, aside = division
+    kept, aside = agreement.batches.division
+    if not agreement.batches.holdout_rows:
+        holdout = 0.0 if validation is not None else assembly.settings.holdout
+        kept, aside = held_out(len(labelled), holdout, assembly.settings.seed)
     train, measured_rows = rows[kept], rows[aside]
     # Where the last rounds learn from the held-out rows too, programs take all.
     again = agreement.batches.holdout_rows > 0

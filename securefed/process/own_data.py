@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly import Trained, assembly_of
+from securefed.assembly import assembly_of
 from securefed.assembly.base import Model
-from securefed.assembly.build import Measured, PartyData, label_targets
-from securefed.assembly.build import build as build_party
+from securefed.assembly.build import PartyData, label_targets
 from securefed.crypto import Mapper
 from securefed.data.columns import FittedColumns, choose_columns, prepare
 from securefed.data.psi import MAX_IDS, PSI_KINDS, intersect
@@ -34,7 +33,6 @@ from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel, warn_of_label_columns
 from securefed.process.checkpoints import ResumeState
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.loop import PartyContext
 from securefed.protocols.schedules import held_out
 from securefed.settings.party import DataSettings, PartyFile
 from securefed.settings.run import RunSettings
@@ -244,20 +242,3 @@ def agreement_of(shared: RunSettings, states: Mapping[str, ResumeState], common:
     _, holdout = held_out(common, shared.settings.holdout, shared.settings.seed)
     agreement = assembly_of(shared.settings).agreement(members, common, shared.outputs, holdout=len(holdout))
     return replace(agreement, key_holder=shared.key_holder)
-
-
-def build(
-    shared: RunSettings,
-    agreement: Agreement,
-    name: str,
-    data: PartyData,
-    alignment: Alignment,
-    model: Model,
-    context: PartyContext,
-) -> tuple[Trained, Measured | None]:
-    """Return a data party's program, and what the label party measures the model with."""
-    assembly, rows, labelled = assembly_of(shared.settings), alignment.rows, alignment.labelled
-    division = agreement.batches.division
-    if not agreement.batches.holdout_rows:
-        division = held_out(len(alignment), shared.settings.holdout, shared.settings.seed)
-    return build_party(assembly, agreement, name, data, rows, labelled, division, model, context)

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from securefed.assembly import Trained, assembly_of
 from securefed.assembly.base import read_arrays, write_arrays
-from securefed.assembly.build import Measured
+from securefed.assembly.build import Measured, build
 from securefed.crypto import Mapper
 from securefed.data.columns import column_bits
 from securefed.data.ids import id_hint, id_shape
@@ -48,12 +48,10 @@ from securefed.process.keys import PartyKeys
 from securefed.process.message_sizes import training_sizes
 from securefed.process.model_files import label_arrays, save_shard, score_guard, take_labels
 from securefed.process.own_data import (
-    Alignment,
     NothingInCommon,
     OwnData,
     agreement_of,
     align,
-    build,
     hear_count,
     make_model,
 )
@@ -412,19 +410,25 @@ class Session:
         self, agreement: Agreement, plan: ResumePlan, recorder: RunRecorder
     ) -> tuple[PartyLoop, Trained | None]:
         """Return the program of the training, and what is saved of it at the end."""
-        context, data = self._context(recorder), self._data
+        context, data, assembly = self._context(recorder), self._data, assembly_of(self.shared.settings)
         if data is not None:
             before = self.store.read_alignment()
             rows, labelled = before.arrays["rows"], before.arrays["labelled"]
-            alignment = Alignment(rows.astype(np.intp), labelled.astype(np.bool_))
             seed = int(before.meta["start_seed"])
             model = make_model(self.shared, self.name, data.features.shape[1], seed)
             trained, self._measured = build(
-                self.shared, agreement, self.name, data, alignment, model, context
+                assembly,
+                agreement,
+                self.name,
+                data,
+                rows.astype(np.intp),
+                labelled.astype(np.bool_),
+                model,
+                context,
             )
             self._restore(trained.program, plan, recorder)
             return trained.program, trained
-        program = assembly_of(self.shared.settings).key_holder(agreement, context)
+        program = assembly.key_holder(agreement, context)
         if self.shared.helper is not None:
             self._restore(program, plan, recorder)
             return program, Trained(program, None)

@@ -15,10 +15,10 @@ from sklearn.base import clone
 
 from securefed import Blind, FedSGD, GeneralisedLinear, Party, Plain
 from securefed.api.simulated import parameters
-from securefed.assembly import ASSEMBLIES
+from securefed.assembly import ASSEMBLIES, assembly_of
 from securefed.assembly import register as register_assembly
 from securefed.assembly.base import write_arrays
-from securefed.assembly.build import PartyData
+from securefed.assembly.build import PartyData, build
 from securefed.audit import audit
 from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
 from securefed.crypto import register as register_scheme
@@ -31,7 +31,7 @@ from securefed.plan.planner import RoundsModel, estimates
 from securefed.plan.rehearsal import Scenario
 from securefed.process.checkpoints import ResumeState
 from securefed.process.model_files import read_shard, save_shard
-from securefed.process.own_data import Alignment, agreement_of, build, make_model
+from securefed.process.own_data import agreement_of, make_model
 from securefed.protocols import losses
 from securefed.protocols.agreement import OBJECTIVES
 from securefed.protocols.loop import PartyContext
@@ -155,12 +155,13 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
     models = {name: make_model(shared, name, rows.shape[1], 0) for name, rows in own.items()}
     told = {name: ResumeState(model.size, model.is_linear, ROWS) for name, model in models.items()}
     agreement = agreement_of(shared, told, ROWS)
-    everybody = Alignment(np.arange(ROWS), np.ones(ROWS, dtype=bool))
+    everybody = np.arange(ROWS), np.ones(ROWS, dtype=bool)
+    assembly = assembly_of(shared.settings)
     trained = {}
     for name, rows in own.items():
         context = PartyContext(generate(scheme), guard=ScoreGuard(party=name, column_bits=1e6))
         data = PartyData(features=rows, ids=None, targets=labels if name == "bank" else None)
-        trained[name], _ = build(shared, agreement, name, data, everybody, models[name], context)
+        trained[name], _ = build(assembly, agreement, name, data, *everybody, models[name], context)
     done = run_local(
         {name: each.program.run for name, each in trained.items()},
         run="weighted",

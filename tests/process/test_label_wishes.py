@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed.assembly.build import PartyData
+from securefed.assembly import assembly_of
+from securefed.assembly.build import PartyData, build
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError
 from securefed.process.checkpoints import ResumeState
-from securefed.process.own_data import Alignment, agreement_of, build, check_labels, make_model
+from securefed.process.own_data import agreement_of, check_labels, make_model
 from securefed.protocols.loop import PartyContext
 from securefed.settings.party import DataSettings
 from securefed.settings.run import RunSettings
@@ -130,11 +131,12 @@ def test_what_is_measured_is_around_the_own_fit() -> None:
     wishes = DataSettings(file="a.csv", label="y", offset="o", family="poisson").wishes
     targets, side = check_labels(counts, "bank", shared, wishes)
     data = PartyData(features=features, targets=targets, labels=side, offset=offset)
-    alignment = Alignment(np.arange(100), np.ones(100, dtype=np.bool_))
+    alignment = np.arange(100), np.ones(100, dtype=np.bool_)
     standings = {"shop": ResumeState(2), "bank": ResumeState(3)}
     agreement = agreement_of(shared, standings, 100)
     model = make_model(shared, "bank", 2, 0)
-    _, measured = build(shared, agreement, "bank", data, alignment, model, PartyContext())
+    assembly = assembly_of(shared.settings)
+    _, measured = build(assembly, agreement, "bank", data, *alignment, model, PartyContext())
     assert measured is not None and measured.quality(np.zeros(100)) > 0.2
 
 
