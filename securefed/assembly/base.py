@@ -166,10 +166,6 @@ class Assembly(ABC, Generic[S]):
         """Return the columns as a program takes them; `untransformed` indexes the raw ones."""
         return prepared
 
-    def check_columns(self, prepared: Array) -> None:
-        """Raise SettingError where a program would refuse the columns."""
-        return
-
     @abstractmethod
     def agreement(
         self, members: tuple[Member, ...], rows: int, outputs: int = 1, holdout: int = 0

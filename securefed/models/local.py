@@ -44,26 +44,21 @@ class LocalModel(Protocol):
     @property
     def size(self) -> int:
         """P, the number of parameters."""
-        ...
 
     @property
     def is_linear(self) -> bool: ...
 
     def forward(self, X: ArrayLike) -> Array:
         """Return H^k, shape (S,)."""
-        ...
 
     def jacobian(self, X: ArrayLike) -> Array:
         """Return each row's derivative by each parameter, (P, S): the multipliers of encrypted residuals."""
-        ...
 
     def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:
         """Return `jacobian(X) @ residual`, (P,), without forming the Jacobian."""
-        ...
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return the party's shard: arrays by name, storable in an .npz file without pickle."""
-        ...
 
 
 # Activations

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from securefed.assembly import assembly_of
 from securefed.data.columns import decided
 from securefed.data.ids import id_shape, normalise_ids
 from securefed.data.rows import read_rows
@@ -160,7 +159,6 @@ def _check_data(findings: _List, party: PartyFile) -> None:
         _check_memory(findings, features.nbytes)
         for text in decided(preparation, rows):
             findings.add("columns", NOTE, text)
-        assembly_of(party.shared.settings).check_columns(features)
 
 
 def _check_memory(findings: _List, table: int) -> None:

@@ -118,8 +118,6 @@ class Session:
         self._state, self._shapes = ResumeState(0), dict[str, str]()
         self._started = time.monotonic()
         self._measured: Measured | None = None
-        if data is not None:
-            assembly_of(self.shared.settings).check_columns(data.features)
 
     def state(self) -> ResumeState:
         """Return what to tell the others, from what is on disk now."""

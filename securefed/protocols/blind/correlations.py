@@ -456,5 +456,5 @@ async def _products(
         waiting.append(product)
         await read(AHEAD if small else 0)
     await read(0)
-    own.end()
+    own.key.erase()
     return products

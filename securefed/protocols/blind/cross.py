@@ -93,10 +93,6 @@ class Encryptor(_End):
         with self.link.activity("open"):
             return self.key.read(product, reply)
 
-    def end(self) -> None:
-        """Erase the key."""
-        self.key.erase()
-
 
 class Multiplier(_End):
     """The party with the right factor and another party's public key."""

@@ -366,7 +366,7 @@ async def pass_products(
                 for name in multipliers:
                     share = await own.read(name, plan.product(encryptor, name, fold), at=at)
                     products.setdefault((encryptor, name), []).append(share)
-            own.end()
+            own.key.erase()
         elif me in multipliers:
             theirs = await tools.multiplier(encryptor, at=At(KEY_STEP, t))
             products[encryptor, me] = [

@@ -79,15 +79,12 @@ class ScoreStore(Protocol):
 
     def read(self) -> bytes:
         """Return all bytes that any process appended since the last call."""
-        ...
 
     def append(self, record: bytes) -> None:
         """Append a record. It is durable when the call returns."""
-        ...
 
     def held(self) -> AbstractContextManager[object]:
         """Lock the store, so that no other process appends between reading and booking."""
-        ...
 
 
 @dataclass(frozen=True)
