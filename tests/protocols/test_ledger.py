@@ -15,7 +15,7 @@ from securefed.api.result import RunResult
 from securefed.crypto.keyholder import OpeningMemory
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.own_gradient.ledger import NEAR, Ledger, LedgerEntry, LedgerRefusal, LedgerWarning
-from securefed.protocols.own_gradient.openings import book, fix_ledger
+from securefed.protocols.own_gradient.openings import book
 from securefed.protocols.schedules import Batches, Constant, FedBCD, FedSGD, Stopping
 from tests.protocols import federation
 from tests.protocols.federation import KEY_HOLDER, Federation, Keys, Recorder, blobs, shared_people, split
@@ -45,7 +45,6 @@ def blocks(run: Any, agreement: Agreement) -> dict[tuple[str, str], LedgerEntry]
 @given(st.lists(st.integers(1, 50), max_size=12), st.integers(1, 200))
 def test_openings_add_up_and_are_refused_from_the_line_on(openings: list[int], unknowns: int) -> None:
     ledger, total = Ledger(), 0
-    ledger.fix("k", SECRETS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
         for equations in openings:
@@ -62,15 +61,14 @@ def test_openings_add_up_and_are_refused_from_the_line_on(openings: list[int], u
 @pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 def test_new_secrets_start_a_new_count_and_the_worst_is_kept() -> None:
     ledger = Ledger()
-    for opened in (3, 5, 2):
-        ledger.fix("k", SECRETS)
+    for round_, opened in enumerate((3, 5, 2)):
         for _ in range(opened):
-            ledger.count("k", SECRETS, 1, 6)
+            ledger.count("k", SECRETS, 1, 6, round_=round_)
     (entry,) = ledger.entries
     assert (entry.equations, entry.unknowns, entry.verdict) == (5, 6, "near")
     with pytest.raises(LedgerRefusal):  # without new secrets the count goes on
         for _ in range(4):
-            ledger.count("k", SECRETS, 1, 6)
+            ledger.count("k", SECRETS, 1, 6, round_=2)
 
 
 def test_parties_and_blocks_are_counted_apart() -> None:
@@ -221,7 +219,6 @@ def test_the_papers_mimic_setting_is_refused() -> None:
     for batch, refused in ((64, True), (357, True), (358, False)):
         ledger, settings = Ledger(), agreement("linear", members, 17_903, batch)
         for name in ("p1", "p2"):
-            fix_ledger(ledger, settings, name)
             if refused:
                 with pytest.raises(LedgerRefusal, match=f"357 equations for {batch} unknowns"):
                     book(ledger, settings, name)
@@ -248,7 +245,6 @@ def test_the_papers_transfer_setting(steps: int, rows: int, refused: int | None)
     settings = agreement("transfer", members, rows, None, width=32, algorithm=FedBCD(steps))
     assert settings.unknowns() == rows * 32 + 528
     ledger = Ledger()
-    fix_ledger(ledger, settings, "B")
     for step in range(1, steps + 1):
         assert settings.opens_at("B", step - 1)
         if step == refused:
@@ -327,7 +323,6 @@ class TestOverAttempts:
             memory, ledger = OpeningMemory(), Ledger()  # the key-holder's process, or its attempt, is new
             if file is not None:
                 memory.keep(file)
-            fix_ledger(ledger, settings, "shop")
             try:
                 book(ledger, settings, "shop", memory, round_=0)
             except LedgerRefusal as refusal:

@@ -58,13 +58,10 @@ class Ledger:
 
     def __init__(self, *, allow_determined: bool = False) -> None:
         self.allow_determined = allow_determined
-        self._current: dict[tuple[str, str], int] = {}
+        self._current: dict[tuple[str, str], tuple[int, int]] = {}
+        """The round and its equations."""
         self._worst: dict[tuple[str, str], LedgerEntry] = {}
         self._warned: set[tuple[str, str]] = set()
-
-    def fix(self, party: str, block: str) -> None:
-        """Restart the count of a block whose secrets are new."""
-        self._current[party, block] = 0
 
     def count(
         self,
@@ -73,17 +70,20 @@ class Ledger:
         equations: int,
         unknowns: int,
         *,
+        round_: int = 0,
         advisory: bool = False,
         over_attempts: int = 0,
     ) -> None:
         """Count an opening before it is answered. Raises LedgerRefusal if it would determine the block.
 
+        Every round has new secrets, and a count of its own.
         `over_attempts` are the block's equations in all attempts at the run, this opening included; 0 if
         unknown. A repeated round may open other sums of the same secrets. Refusals and warnings consider all
         attempts. The entries show this attempt only, as its transcript does.
         """
         key = (party, block)
-        total = self._current.get(key, 0) + equations
+        current, before = self._current.get(key, (round_, 0))
+        total = equations + (before if current == round_ else 0)
         entry = LedgerEntry(party, block, total, unknowns, advisory)
         overall = LedgerEntry(party, block, max(total, over_attempts), unknowns, advisory)
         again = " over several attempts at this round" if overall.equations > total else ""
@@ -97,7 +97,7 @@ class Ledger:
                 f"{party} would hold {overall.equations} equations{again} for {unknowns} unknowns ({block}),"
                 f" which determines them; {remedy}, and allow_determined=True crosses it"
             )
-        self._current[key] = total
+        self._current[key] = round_, total
         worst = self._worst.get(key)
         if worst is None or entry.ratio > worst.ratio:
             self._worst[key] = entry

@@ -125,8 +125,6 @@ async def serve(
     with link.activity("open"):
         masked = holder.public.load_masked(blob)
         check_sums(masked, agreement, member)
-        if step == 0:  # the first opening after an exchange
-            fix_ledger(ledger, agreement, requester)
         book(ledger, agreement, requester, holder.memory, round_)
         opened = holder.open(masked)
         if agreement.dp_noise and requester != agreement.label_party:
@@ -178,11 +176,6 @@ def check_room(masked: Masked, agreement: Agreement, more_bits: int) -> None:
         masked.check_room(_width(agreement, more_bits))
 
 
-def fix_ledger(ledger: Ledger, agreement: Agreement, party: str) -> None:
-    """Restart a party's count after an exchange gave it new values."""
-    ledger.fix(party, get_objective(agreement.objective).block(party == agreement.label_party))
-
-
 def book(
     ledger: Ledger, agreement: Agreement, party: str, memory: OpeningMemory | None = None, round_: int = 0
 ) -> None:
@@ -198,7 +191,7 @@ def book(
     block, equations = get_objective(agreement.objective).block(labels), member.parameters
     memory = OpeningMemory() if memory is None else memory
     before = memory.count(f"{party}: {block}, round {round_}", equations)
-    ledger.count(party, block, equations, agreement.unknowns(), over_attempts=before)
+    ledger.count(party, block, equations, agreement.unknowns(), round_=round_, over_attempts=before)
     if not labels:
         before = memory.count(f"{party}: {ALL_LABELS}", equations)
         rows = agreement.batches.rows
@@ -224,12 +217,11 @@ def ledger_after(agreement: Agreement, rounds: int) -> list[LedgerEntry]:
     ledger = Ledger(allow_determined=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
-        for _ in range(rounds):
+        for t in range(rounds):
             for name in agreement.names:
-                fix_ledger(ledger, agreement, name)
                 for step in range(agreement.algorithm.local_steps):
                     if agreement.opens_at(name, step):
-                        book(ledger, agreement, name)
+                        book(ledger, agreement, name, round_=t)
     return ledger.entries
 
 
