@@ -25,11 +25,7 @@ from securefed.protocols.scoring.score_ledger import RANGE_BITS
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """Facts about one objective.
-
-    `columns` is the agreement's width: the model's outputs, or the exchanged columns where gradients are
-    opened.
-    """
+    """Facts about one objective. `columns` is the agreement's width."""
 
     opened_by_label_party: str
     """The other parties' secrets that the label party opens sums of."""
@@ -110,10 +106,8 @@ class TrustWarning(UserWarning):
 def needed_trust(scheme: str, reveal: str) -> str | None:
     """Return the warning for a mode in which a cheating peer gets the secret key, or None.
 
-    Under CKKS with own gradients each party opens what its peers ask for. It cannot see whether a
-    request is an honest sum of products. The phase of a ciphertext is linear in the key, so a request with a
-    crafted c1 shows twenty coefficients of the key in each opened number. Counting requests and checking
-    their layout does not stop this. Paillier's requests show values, never the key.
+    Under CKKS with own gradients a party cannot see whether a request is an honest sum of products. One with
+    a crafted c1 shows twenty coefficients of the key in each opened number. Paillier's requests show values.
     """
     entry = SCHEMES.get(scheme)
     return entry.trust or None if entry is not None and reveal == "own-gradient" else None

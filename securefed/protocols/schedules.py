@@ -114,9 +114,8 @@ class InverseSqrt(_Rate):
 class InverseSqrtParties(_Rate):
     """The rate eta0 / sqrt(T k) of the paper's experiments with k = 5 and 17 parties.
 
-    T is read as the round counted from 1, since the paper calls this rate a *decay* strategy. With k = 1 it
-    is the rate of the other experiments. Remark 4 to Theorem 2 has eta = 1/sqrt(KT) with T the total number
-    of iterations. That reading is a constant rate: `Constant(eta0 / math.sqrt(total * parties))`.
+    T is read as the round counted from 1, since the paper calls this rate a *decay* strategy. Remark 4 to
+    Theorem 2 has T as the total number of iterations: `Constant(eta0 / math.sqrt(total * parties))`.
     """
 
     parties: int = setting(MISSING, integer(least=1), "k.")
@@ -186,18 +185,15 @@ class Batches:
     """The rows of each round's mini-batch, the same at every party that knows the seed.
 
     size=None takes all rows. Otherwise round t takes a random set of `size` rows in ascending order. With
-    fixed=True the rows are cut into batches once, at random, and the rounds take them in turn: fixed batches
-    reveal less (docs/audit.md). Where `size` does not divide `rows`, the last batch repeats some rows of the
-    one before.
+    fixed=True the rows are cut into batches once, and the rounds take them in turn: fixed batches reveal less
+    (docs/audit.md). Where `size` does not divide `rows`, the last batch repeats some rows of the one before.
+    Batches are public; they protect nothing. They come from Philox with the key (seed, t), a stream that
+    numpy keeps the same over its versions.
 
-    The rows with the smallest of `rows` random 64-bit words win. The words come from Philox with the key
-    (seed, t), a stream that numpy keeps the same over its versions. Batches are public; they protect nothing.
-
-    `holdout_rows` of the rows (see `held_out`) are held out until round `holdout_until`. Every batch is then
-    all rows, and training does not use the held-out ones before that. In `folds` the held-out rows take
-    turns. There is a model for each fold, which leaves it out: `abreast` in the same rounds, or one after
-    another in equal parts of these rounds. With two `stages` there are further models, on targets that follow
-    from the scores of the first (securefed.labels.working).
+    `holdout_rows` of the rows (see `held_out`) are held out until round `holdout_until`, and every batch is
+    all rows. In `folds` the held-out rows take turns. There is a model for each fold, which leaves it out:
+    `abreast` in the same rounds, or one after another in equal parts of these rounds. With two `stages` there
+    are further models, on targets that follow from the scores of the first (securefed.labels.working).
     """
 
     rows: int

@@ -339,10 +339,8 @@ async def prepare_all(
 ) -> Correlations:
     """Prepare all products that were counted.
 
-    Parameters
-    ----------
-    matrices: every matrix by name, as both holders know it.
-    own: this holder's shares (5, rows, inner); a matrix that the other one knows is not among them.
+    `matrices`: by name, as both holders know them. `own`: this holder's shares (5, rows, inner); a matrix
+    that the other one knows is not among them.
     """
     randoms = {
         name: draw(matrices[name].inner, columns)

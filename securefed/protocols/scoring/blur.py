@@ -50,15 +50,9 @@ def blur(
 ) -> list[int]:
     """Return the noise for the scores of `rows`, in integer units of 2**-fraction_bits.
 
-    Parameters
-    ----------
-    key
-        The secret of the scored party.
-    context
-        The bytes that determine the exact score besides the row. They are hashed, so they may be long.
-    placed
-        The context covers all these rows together. Each place then has noise of its own, since equal rows
-        may have different scores.
+    `key`: the secret of the scored party. `context`: the bytes that determine the exact score besides the
+    row. `placed`: the context covers all these rows together. Each place then has noise of its own, since
+    equal rows may have different scores.
     """
     check_integer("precision_bits", precision_bits, least=0, most=MOST_PRECISION)
     width = fraction_bits - precision_bits
