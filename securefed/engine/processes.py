@@ -15,11 +15,13 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from typing import Any, Self, TypeVar
 
 from securefed.crypto.scheme import Serial
@@ -45,6 +47,10 @@ class WorkerDied(SecurefedError):
     """Workers die repeatedly over the same work. A later try with more memory may succeed."""
 
 
+class Gone(Exception):
+    """A worker died over a piece."""
+
+
 def _begin(parent: int) -> None:
     """Prepare a worker: ignore stop signals, and end when the party's process is gone."""
     for number in STOPPING:
@@ -60,6 +66,89 @@ def _begin(parent: int) -> None:
         threading.Thread(target=watch, daemon=True).start()
     except RuntimeError:  # no thread is left: the party sees that its worker died
         os._exit(1)
+
+
+def _serve(pipe: Connection[Any, Any], parent: int) -> None:
+    """Do one piece after the other in a worker, until the party's process is gone."""
+    _begin(parent)
+    with suppress(EOFError, OSError):
+        while True:
+            path, packed = pipe.recv()
+            answer: tuple[Places | None, Exception | None]
+            try:
+                answer = work(path, packed), None
+            except Exception as error:  # noqa: BLE001  # the party raises it
+                answer = None, _portable(error)
+            pipe.send(answer)
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that can be sent, with the worker's stack as a note."""
+    error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301  # made here
+    except Exception:  # noqa: BLE001  # whatever its class does
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+class Worker:
+    """A process with a pipe of its own.
+
+    Workers share no queue. A process that is killed in a queue keeps its lock, and all others would wait for
+    it. Nor is a thread of this process between them.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.pieces: deque[tuple[int, WorkFile]] = deque()
+        """The pieces that it was given, with their places. Results come in this order."""
+        self._process = context.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
+        # With stop signals blocked, so that none reaches a worker before it can ignore it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            theirs.close()
+
+    def give(self, place: int, parcel: WorkFile) -> None:
+        self.pieces.append((place, parcel))
+        try:
+            self.pipe.send((parcel.path, parcel.packed))
+        except OSError:
+            raise Gone from None
+
+    def take(self) -> tuple[int, Any]:
+        """Return the place and the result of the oldest piece. Raise what the piece raised."""
+        try:
+            packed, error = self.pipe.recv()
+        except (EOFError, OSError):
+            raise Gone from None
+        if error is not None:
+            raise error
+        place, parcel = self.pieces.popleft()
+        try:
+            return place, parcel.result(packed)
+        finally:
+            parcel.close()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        """Wait for the end of a killed worker, and close its files."""
+        self._process.join()
+        self.pipe.close()
+        for _, parcel in self.pieces:
+            parcel.close()
+
+
+def _end(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.kill()
+    while workers:
+        workers.pop().close()
 
 
 class Closing:
@@ -85,12 +174,15 @@ class Processes(Closing):
     Workers are forked where the system can. A spawned worker would import the user's script again, and a
     script without a main guard would start over. A worker computes one piece and holds no locks of this
     process. Large arrays go through memory that both processes map (`WorkFile`). When a worker
-    dies, for example for lack of memory, new ones start and repeat the pieces without a result.
+    dies, for example for lack of memory, new ones start and repeat the pieces without a result. One thread
+    at a time may use an engine.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = check_integer("workers", workers, least=1)
-        self._pool: ProcessPoolExecutor | None = None
+        self._started: list[Worker] = []
+        # At the end of a process without `close`, before Python waits for its children.
+        Finalize(self, _end, (self._started,), exitpriority=1)
 
     @property
     def local(self) -> Self:
@@ -101,8 +193,14 @@ class Processes(Closing):
         deaths = 0
         while True:
             before = len(done)
-            if self._try(function, source, pieces, done):
+            try:
+                self._do(function, source, pieces, done)
                 return [done[place] for place in range(len(pieces))]
+            except Gone:
+                self.close()
+            except BaseException:
+                self.close()  # no piece is under way after a failure
+                raise
             deaths = 1 if len(done) > before else deaths + 1
             if deaths == MOST_DEATHS:
                 raise WorkerDied(
@@ -110,14 +208,14 @@ class Processes(Closing):
                     'engine = "serial" or fewer workers need less'
                 )
 
-    def _try(
+    def _do(
         self, function: Callable[[T], R], source: Iterator[T], pieces: list[T], done: dict[int, R]
-    ) -> bool:
-        """Do all unfinished pieces, and those that `source` still has. Return False if a worker died.
+    ) -> None:
+        """Do all unfinished pieces, and those that `source` still has.
 
         Workers begin with the first pieces while `source` makes the next ones.
         """
-        running: dict[Future[Places], tuple[int, WorkFile]] = {}
+        workers = self._start()
 
         def unfinished() -> Iterator[int]:
             yield from (place for place in range(len(pieces)) if place not in done)
@@ -127,74 +225,35 @@ class Processes(Closing):
 
         def give(places: Iterable[int]) -> None:
             for place in places:
-                pool, parcel = self._started(), WorkFile(function, pieces[place])
-                try:
-                    future = self._submit(pool, work, parcel.path, parcel.packed)
-                except BaseException:
-                    parcel.close()
-                    raise
-                running[future] = place, parcel
-
-        def take(future: Future[Places]) -> None:
-            place, parcel = running[future]
-            done[place] = parcel.result(future.result())
-            parcel.close()
-            del running[future]
+                worker = min(workers, key=lambda each: len(each.pieces))
+                worker.give(place, WorkFile(function, pieces[place]))
 
         due = unfinished()
-        try:
-            give(islice(due, AHEAD * self.workers))
-            while running:
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    take(future)
-                    give(islice(due, 1))
-        except BrokenProcessPool:
-            self.close()
-            for future in list(running):
-                if not future.cancelled() and future.exception() is None:
-                    take(future)
-            return False
-        finally:
-            # A worker that is still at a piece has its file open: the path must not name another one yet.
-            wait([future for future in running if not future.cancel()])
-            for _, parcel in running.values():
-                parcel.close()
-        return True
+        give(islice(due, AHEAD * self.workers))
+        while busy := {worker.pipe: worker for worker in workers if worker.pieces}:
+            for pipe in wait(list(busy)):
+                place, result = busy[pipe].take()
+                done[place] = result
+                give(islice(due, 1))
 
-    @staticmethod
-    def _submit(pool: ProcessPoolExecutor, function: Callable[..., R], *arguments: Any) -> Future[R]:
-        """Submit work with stop signals blocked, so that none reaches a worker before it can ignore it."""
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-        try:
-            return pool.submit(function, *arguments)
-        except RuntimeError as error:
-            if "new thread" not in str(error):
-                raise
-            raise WorkerDied(
-                "no worker process could be started, since this process cannot start another thread; raise "
-                'the limit of its user or container, or take engine = "serial"'
-            ) from None
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-    def _started(self) -> ProcessPoolExecutor:
-        if self._pool is None:
+    def _start(self) -> list[Worker]:
+        """Start all workers, before there are files that they would inherit."""
+        if not self._started:
             method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
             context = multiprocessing.get_context(method)
-            self._pool = ProcessPoolExecutor(self.workers, context, _begin, (os.getpid(),))
-            # All are forked now, before there are files that they would inherit.
-            self._submit(self._pool, os.getpid)
-        return self._pool
+            try:
+                for _ in range(self.workers):
+                    self._started.append(Worker(context))
+            except OSError as error:
+                raise WorkerDied(
+                    f"no worker process could be started ({error.strerror}); raise the limit of this "
+                    'process\'s user or container, or take engine = "serial"'
+                ) from None
+        return self._started
 
     def close(self) -> None:
-        pool, self._pool = self._pool, None
-        workers: Mapping[int, BaseProcess] = getattr(pool, "_processes", None) or {}
-        try:
-            if pool is not None:
-                pool.shutdown(cancel_futures=True)
-        except RuntimeError:  # the pool has no thread: nobody else ends its workers
-            for worker in workers.values():
-                worker.kill()
+        """End the workers."""
+        _end(self._started)
 
 
 LARGE = 1 << 16

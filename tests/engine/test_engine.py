@@ -197,14 +197,15 @@ def counted_files(_: int) -> int:
 
 
 def fails_or_goes_on(task: tuple[Path, bool]) -> None:
-    """One piece fails when the other has begun; the other ends after that."""
+    """One piece fails when the other has begun; the other goes on for ever."""
     folder, failing = task
-    (folder / ("failing" if failing else "going on")).touch()
-    wait_for(folder / ("going on" if failing else "failing"))
     if failing:
+        wait_for(folder / "going on")
         raise ValueError("this piece fails")
-    sum(range(3_000_000))
-    (folder / "ended").touch()
+    (folder / "pid").write_text(str(os.getpid()))
+    (folder / "going on").touch()
+    while True:
+        time.sleep(1.0)
 
 
 def wait_for(path: Path) -> None:
@@ -219,7 +220,29 @@ def test_no_piece_is_under_way_after_a_failure(tmp_path: Path) -> None:
     with Processes(2) as engine:
         with pytest.raises(ValueError, match="this piece fails"):
             engine.map(fails_or_goes_on, [(tmp_path, True), (tmp_path, False)])
-        assert (tmp_path / "ended").exists()
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / "pid").read_text()), 0)
+        assert engine.map(square, [3])[0][0] == 9
+
+
+class Peculiar(Exception):
+    """An error that cannot be sent: it takes two arguments and keeps one."""
+
+    def __init__(self, what: str, number: int) -> None:
+        super().__init__(what)
+
+
+def fails_peculiarly(number: int) -> None:
+    raise Peculiar("seven", number)
+
+
+def test_an_error_says_where_it_was_raised_or_at_least_what_it_was() -> None:
+    with Processes(1) as engine:
+        with pytest.raises(ValueError, match="3 numbers") as failure:
+            engine.map(fails, [np.zeros(3)])
+        assert "in fails" in failure.value.__notes__[0]
+        with pytest.raises(RuntimeError, match="Peculiar: seven"):
+            engine.map(fails_peculiarly, [7])
 
 
 def test_workers_begin_before_all_pieces_are_made(tmp_path: Path) -> None:
@@ -256,25 +279,86 @@ def test_what_a_piece_asks_a_cluster_for() -> None:
             get_engine(bad, "ckks")
 
 
-def test_a_pool_without_a_thread_says_so_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its worker is there already. At the end of the process Python would wait for it for ever."""
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_pool_that_cannot_start_says_so_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(multiprocessing.active_children())
-    plain = threading.Thread.start
+    plain, forks = os.fork, []
 
-    def start(thread: threading.Thread) -> None:
-        if "ExecutorManager" in type(thread).__name__:
-            raise RuntimeError("can't start new thread")
-        plain(thread)
+    def fork() -> int:
+        forks.append(0)
+        if len(forks) == 2:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return plain()
 
-    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(os, "fork", fork)
     with (
-        pytest.raises(WorkerDied, match=r'cannot start another thread.*engine = "serial"'),
+        pytest.raises(WorkerDied, match=r'Resource temporarily unavailable.*engine = "serial"'),
         Processes(2) as engine,
     ):
         engine.map(abs, [-1, 2])
-    for process in set(multiprocessing.active_children()) - before:
-        process.join(10)
-        assert not process.is_alive()
+    assert len(forks) == 2 and set(multiprocessing.active_children()) == before
+
+
+def test_an_engine_takes_no_thread_of_the_party(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where threads are short, a pool whose own thread could not start waited for ever."""
+    party, plain = os.getpid(), threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        assert os.getpid() != party, thread
+        plain(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with Processes(2) as engine:
+        assert engine.map(abs, [-1, 2, -3]) == [1, 2, 3]
+
+
+IDLE = """
+import os, signal
+from pathlib import Path
+from securefed.engine import Processes
+
+def pid(_):
+    return os.getpid()
+
+def state(worker):
+    try:
+        return Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+
+for victim in range(2):
+    with Processes(2) as engine:
+        workers = set()
+        while len(workers) < 2:
+            workers |= set(engine.map(pid, range(4)))
+        while {state(worker) for worker in workers} != {"S"}:
+            pass
+        killed = sorted(workers)[victim]
+        os.kill(killed, signal.SIGKILL)
+        while state(killed) == "S":
+            pass
+        assert killed not in engine.map(pid, range(4))
+print("done")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_an_idle_worker_that_is_killed_holds_nobody_up() -> None:
+    """In a common queue one of the idle workers has the lock, and the others would wait for it for ever."""
+    done = subprocess.run([sys.executable, "-c", IDLE], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+UNCLOSED = """
+from securefed.engine import Processes
+engine = Processes(2)
+print(engine.map(abs, [-1]), flush=True)
+"""
+
+
+def test_a_process_ends_with_an_engine_that_nobody_closed() -> None:
+    done = subprocess.run([sys.executable, "-c", UNCLOSED], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[1]\n", "")
 
 
 def test_a_worker_without_a_thread_dies_in_silence(
