@@ -163,10 +163,12 @@ def _short_of_memory(error: ImportError) -> bool:
 
 
 def is_user_error(error: SecurefedError) -> bool:
+    """Return whether a person has to act. Started again as it is, the command would end the same way."""
     from securefed.errors import KeyFileError
+    from securefed.protocols.own_gradient.ledger import LedgerRefusal
     from securefed.transport.identity import IdentityError
 
-    return isinstance(error, (*USER_ERRORS, KeyFileError, IdentityError))
+    return isinstance(error, (*USER_ERRORS, KeyFileError, IdentityError, LedgerRefusal))
 
 
 def one_line(error: BaseException) -> str:

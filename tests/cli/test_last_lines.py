@@ -14,6 +14,7 @@ import pytest
 from securefed.cli import main, party
 from securefed.engine import WorkerDied
 from securefed.files import storage_error
+from securefed.protocols.own_gradient.ledger import Ledger, LedgerRefusal
 from securefed.transport import WrongRun
 from securefed.transport.network import (
     PeerLeft,
@@ -97,6 +98,11 @@ class Case:
         self.patch.setattr(party, "_report", lambda *_: None)
         return self.party()
 
+    def ledger(self) -> int:
+        with pytest.raises(LedgerRefusal) as refused:
+            Ledger().count("shop", "u", 9, 66, over_attempts=72)
+        return self.meeting(refused.value)
+
     def out(self) -> int:
         return main(["check", str(self.file), "--out", str(self.tmp / "none" / "scores.csv")])
 
@@ -111,6 +117,7 @@ ROWS: dict[str, Callable[[Case], int]] = {
     "settings differ between parties": lambda case: case.meeting(
         SettingsDiffer(f"bank runs rounds=3, shop runs rounds=5; {MAKE_EQUAL}")
     ),
+    "a ledger refuses": Case.ledger,
     "a peer is in another run": lambda case: case.meeting(
         WrongRun("bank is in run 'trial', shop is in run 'other'", "other")
     ),
