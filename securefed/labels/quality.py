@@ -175,11 +175,15 @@ class HeldOut:
 
 
 class HeldOutMeans(HeldOut):
-    """Of counts and amounts, by the deviance of their family; `offset`: the logarithm of the exposure."""
+    """Of counts and amounts, by the deviance of their family; `offset`: the logarithm of the exposure.
 
-    def __init__(self, targets: Array, power: float, offset: Array | None = None) -> None:
+    `alone`: what a fit of the label party's own columns says of the same rows.
+    """
+
+    def __init__(self, targets: Array, power: float, offset: Array | None, alone: Array) -> None:
         super().__init__(targets, binary=False)
         self._power, self._exposure = power, None if offset is None else np.exp(offset)
+        self.alone = alone
 
     def answers(self, scores: Array) -> Answers:
         means = np.exp(np.clip(scores, -LARGEST_MARGIN, LARGEST_MARGIN))
@@ -187,7 +191,7 @@ class HeldOutMeans(HeldOut):
 
     @property
     def margins(self) -> Array:
-        """Of the own fit that scores are around."""
+        """What scores are added to."""
         if self._base is None:
             raise DataError("evaluation: a family without the label party's own fit")
         return self._base[0]

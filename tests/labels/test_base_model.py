@@ -215,6 +215,39 @@ def test_counts_with_exposure_beat_a_linear_model_and_are_saved(tmp_path: Any) -
         again.predict(two(shop[test], bank[test]))
 
 
+def test_counts_whose_effects_add_up_or_multiply() -> None:
+    """The held-out rows bend the link: a model of the logarithm alone loses where effects add up."""
+    rng = np.random.default_rng(8)
+    shop, bank = rng.gamma(2.0, 1.0, (1500, 2)), rng.gamma(2.0, 1.0, (1500, 2))
+    both, train, test = np.hstack([shop, bank]), slice(1000), slice(1000, None)
+    sums, products = 0.1 + both @ [0.8, 0.2, 0.6, 0.4], np.exp(both @ [0.2, 0.1, 0.15, -0.2])
+    for rate, lost in ((sums, -0.02), (products, 0.03)):
+        counts = rng.poisson(rate).astype(np.float64)
+        model = emulated("linear", labels=Labels(family="poisson"))
+        model.fit(two(shop[train], bank[train], counts[train]))
+        joined = PoissonRegressor(alpha=1e-3).fit(both[train], counts[train]).predict(both[test])
+        found, logarithm, best = (
+            mean_poisson_deviance(counts[test], each)
+            for each in (model.predict(two(shop[test], bank[test])), joined, rate[test])
+        )
+        assert best < found < logarithm + lost
+        held = model.result_.holdout
+        assert held is not None and held.value > held.alone
+
+
+def test_a_larger_score_is_never_a_smaller_mean() -> None:
+    """Held-out counts that say the opposite give one mean for all; a file without a link is a line."""
+    fit = OwnFit("power", 1.0, np.zeros(3))
+    more = RNG.normal(size=400)
+    found, told = fit.calibrated(np.zeros(400), more, RNG.poisson(np.exp(-more)).astype(np.float64))
+    assert found.line == 0.0 and 0.0 <= found.bend < 0.2 and told.shape == (400,)
+    assert np.all(np.diff(found.total(np.linspace(-3.0, 9.0, 50), np.zeros((50, 2)), None)) >= 0.0)
+    arrays = found.to_arrays()
+    assert OwnFit.take(arrays) is not None
+    again = OwnFit.take({**arrays, "own.numbers": arrays["own.numbers"][:4]})
+    assert again is not None and (again.bend, again.line) == (0.0, 1.0)
+
+
 def test_several_classes_with_weights_are_a_run_each() -> None:
     rng = np.random.default_rng(6)
     shop, bank = rng.normal(size=(150, 3)), rng.normal(size=(150, 3))

@@ -14,6 +14,7 @@ from securefed.assembly.build import PartyData, build
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError
+from securefed.labels.quality import HeldOutMeans
 from securefed.process.checkpoints import ResumeState
 from securefed.process.own_data import agreement_of, check_labels, make_model
 from securefed.protocols.loop import PartyContext
@@ -122,8 +123,8 @@ def agreed(**run: Any) -> RunSettings:
     return RunSettings.of({"name": "trial", "parties": ["shop", "bank"], **run})
 
 
-def test_what_is_measured_is_around_the_own_fit() -> None:
-    """Scores of 0 are the own fit, by fits without the rows that are measured."""
+def test_scores_of_counts_are_around_one_rate_and_compared_with_the_own_fit() -> None:
+    """Rows that are measured are compared by own fits without them."""
     rng = np.random.default_rng(0)
     features, offset = rng.normal(size=(100, 2)), rng.normal(size=100)
     counts = rng.poisson(np.exp(features[:, 0] + offset)).astype(np.float64)
@@ -137,7 +138,9 @@ def test_what_is_measured_is_around_the_own_fit() -> None:
     model = make_model(shared, "bank", 2, 0)
     assembly = assembly_of(shared.settings)
     _, measured = build(assembly, agreement, "bank", data, *alignment, model, PartyContext())
-    assert measured is not None and measured.quality(np.zeros(100)) > 0.2
+    assert measured is not None and isinstance(measured.quality, HeldOutMeans)
+    assert measured.quality(np.zeros(100)) == pytest.approx(0.0, abs=1e-6)
+    assert measured.quality.value(measured.quality.alone) > 0.2
 
 
 def test_automatic_rounds_are_a_number_to_everybody() -> None:
