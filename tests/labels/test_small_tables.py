@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, make_classification
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
 from securefed import GeneralisedLinear, Labels, Party, Plain
 from securefed.data.columns import FittedColumns, OutlierWarning
 from securefed.errors import DataError, SettingError
-from securefed.labels.calibration import ClassCurve, least_rows
+from securefed.labels.calibration import FREE_VARIANCE, ClassCurve, least_rows
 from securefed.labels.quality import QualityWarning
 
 Array = NDArray[np.float64]
@@ -86,6 +87,24 @@ class TestClassCurve:
         raw = np.exp(2 * scores[60:])
         raw /= raw.sum(axis=1, keepdims=True)
         assert log_loss(truth[60:], few) < log_loss(truth[60:], raw) - 0.05
+
+    def test_a_free_curve_is_scikit_learns_and_one_slope_helps_few_rows(self) -> None:
+        scores, truth = self.scores(2000)
+        free = ClassCurve.of(scores, truth, alike=False)
+        known = LogisticRegression(C=FREE_VARIANCE, tol=1e-8, max_iter=1000).fit(scores / scores.std(), truth)
+        expected = np.maximum(known.predict_proba(scores / scores.std()), free.edge)
+        expected /= expected.sum(axis=1, keepdims=True)
+        assert np.allclose(free.probabilities(scores), expected, atol=1e-3)
+        one, other = (
+            np.mean(
+                [
+                    log_loss(truth, ClassCurve.of(scores[few], truth[few], alike=alike).probabilities(scores))
+                    for few in np.arange(1000).reshape(20, 50)
+                ]
+            )
+            for alike in (True, False)
+        )
+        assert one < other
 
     def test_rows_are_judged_by_the_others_and_arrays_keep_it(self) -> None:
         scores, truth = self.scores(120)
