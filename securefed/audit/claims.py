@@ -348,11 +348,14 @@ def _result(recorded: Recorded) -> Outcome:
         yield "the result names other settings than the transcripts"
     if recorded.result.get("protected") is not protects(recorded.settings["scheme"]):
         yield "the result says otherwise about whether the run was protected"
-    counted = sorted((e.party, e.block, e.equations, e.unknowns) for e in recorded.ledger())
-    written = sorted(
-        (e["party"], e["block"], e["equations"], e["unknowns"]) for e in recorded.result.get("ledger", ())
+    shown = {(e.party, e.block, e.equations, e.unknowns) for e in recorded.ledger()}
+    own, every = (
+        {(e["party"], e["block"], e["equations"], e["unknowns"]) for e in entries}
+        for entries in (recorded.result.get("ledger", ()), recorded.result.get("ledger_of_all", ()))
     )
-    if counted != written:
+    # A party's result lists what its own transcript shows, and beside it what the others opened.
+    due = {entry for entry in every if entry[0] not in recorded.unseen_openings} or own
+    if due != shown or not own <= shown:
         yield "the result's ledger is not what the openings in the transcripts add up to"
     return Examined("settings, protection and ledger are those of the transcripts")
 

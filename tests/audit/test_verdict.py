@@ -130,3 +130,15 @@ def test_also_where_the_openings_were_others(tmp_path: Path, capsys: pytest.Capt
     assert found.ledger and all(entry.party == "p2" and entry.ratio < 1.0 for entry in found.ledger)
     assert "p0 holds 26 equations for 24 unknowns" in found.verdict
     says_so(found, tmp_path, run, capsys)
+
+
+def test_the_result_of_one_party_agrees_with_the_transcripts_of_all() -> None:
+    """In a star it lists what its own transcript shows, and beside it the openings of all."""
+    recorded = report("linear, three, star", "paillier").recorded
+    every = [asdict(entry) for entry in recorded.ledger()]
+    own = [entry for entry in every if entry["party"] == "p2"]
+    assert 0 < len(own) < len(every)
+    result = {**(recorded.result or {}), "ledger": own, "ledger_of_all": every}
+    assert audit(recorded.transcripts, result).claim("result").word == "pass"
+    for altered in ({"ledger": [{**own[0], "equations": 1}]}, {"ledger_of_all": own}):
+        assert audit(recorded.transcripts, {**result, **altered}).failed == ["result"]
