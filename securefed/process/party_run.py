@@ -412,18 +412,10 @@ class Session:
         if data is not None:
             before = self.store.read_alignment()
             rows, labelled = before.arrays["rows"], before.arrays["labelled"]
+            aligned = rows.astype(np.intp), labelled.astype(np.bool_)
             seed = int(before.meta["start_seed"])
             model = make_model(self.shared, self.name, data.features.shape[1], seed)
-            trained, self._measured = build(
-                assembly,
-                agreement,
-                self.name,
-                data,
-                rows.astype(np.intp),
-                labelled.astype(np.bool_),
-                model,
-                context,
-            )
+            trained, self._measured = build(assembly, agreement, self.name, data, *aligned, model, context)
             self._restore(trained.program, plan, recorder)
             return trained.program, trained
         program = assembly.key_holder(agreement, context)

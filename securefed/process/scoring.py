@@ -216,10 +216,12 @@ class Scoring:
 
     def _features(self, rows: NDArray[np.intp]) -> Array | None:
         """This party's columns of the common people, whom its guard gets to know by their ids."""
-        own = self._rows
-        if own is None or own.features is None:
+        own, shard = self._rows, self._shard
+        if own is None or own.features is None or shard is None:
             return None
-        chosen = self._columns(own.features[rows])
+        last, assembly = self._name == self._shared.label_party, assembly_of(self._shared.settings)
+        columns = own.features[rows]
+        chosen = assembly.scored(shard.part, columns, shard.columns.untransformed, last=last)
         if own.ids is not None:
             names = self._normal(own.ids)
             self._guard.know(chosen, [names[row].encode() for row in rows])
@@ -250,13 +252,6 @@ class Scoring:
         finally:
             for key in part.sealed.keys() - kept:
                 write_atomically(path, key + part.sealed[key])
-
-    def _columns(self, features: Array) -> Array:
-        if self._shard is None:
-            return features
-        last, untransformed = self._name == self._shared.label_party, self._shard.columns.untransformed
-        assembly = assembly_of(self._shared.settings)
-        return assembly.scored(self._shard.part, features, untransformed, last=last)
 
 
 @dataclass(frozen=True)
