@@ -16,11 +16,13 @@ from securefed.crypto.blind.interface import (
     CrossPublic,
     CrossScheme,
     Evaluation,
+    Lengths,
     Operand,
     Product,
+    Rows,
 )
 from securefed.crypto.randomness import key_stream
-from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import (
     LIMBS,
     Floats,
@@ -30,6 +32,7 @@ from securefed.crypto.shares import (
     from_floats,
     matmul,
     negate,
+    size_in_bytes,
     to_bytes,
     uniform,
     uniform_from,
@@ -40,19 +43,30 @@ from securefed.errors import BadKey
 BLOCK_ROWS = 1 << 14
 
 
-def _blocks(product: Product) -> list[tuple[int, int]]:
-    return [(start, min(start + BLOCK_ROWS, product.inner)) for start in range(0, product.inner, BLOCK_ROWS)]
+class ClearLengths(Lengths):
+    public = NONCE_BYTES
+
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        inner = product.inner
+        return [(start, min(start + BLOCK_ROWS, inner)) for start in range(0, inner, BLOCK_ROWS)]
+
+    def block(self, product: Product, rows: int) -> int:
+        return size_in_bytes(rows * product.left)
+
+    def reply(self, product: Product) -> int:
+        return size_in_bytes(product.left * product.right)
 
 
-def limbs_of(operand: Operand, first: int, last: int) -> Share:
-    """Return inner rows of a factor as limbs, whatever form it has."""
-    rows = operand(first, last)
+def limbs_of(rows: Rows) -> Share:
+    """Return rows of a factor as limbs, whatever form they have."""
     if rows.dtype == np.int64:
         return cast(Share, rows)
     return from_floats(cast(Floats, rows), 0)
 
 
 class ClearKey(CrossKey):
+    lengths = ClearLengths()
+
     def __init__(self) -> None:
         self._erased = False
 
@@ -64,23 +78,13 @@ class ClearKey(CrossKey):
         self._check()
         return nonce
 
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        return _blocks(product)
-
-    def encrypt(
-        self,
-        product: Product,
-        blocks: Sequence[int],
-        operand: Operand,
-        mapper: Mapper = SERIAL,
-        *,
-        repeatable: bool = False,
+    def _encrypt(
+        self, product: Product, blocks: Sequence[int], operand: Operand, mapper: Mapper, repeatable: bool
     ) -> list[bytes]:
         self._check()
-        places = _blocks(product)
-        return [to_bytes(limbs_of(operand, *places[block])) for block in blocks]
+        return [to_bytes(limbs_of(self._rows(product, block, operand))) for block in blocks]
 
-    def read(self, product: Product, reply: bytes) -> Share:
+    def _read(self, product: Product, reply: bytes) -> Share:
         self._check()
         return from_bytes(reply, (LIMBS, product.left, product.right))
 
@@ -93,8 +97,7 @@ class ClearKey(CrossKey):
 
 
 class ClearPublic(CrossPublic):
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        return _blocks(product)
+    lengths = ClearLengths()
 
     def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
         return ClearEvaluation(product, seed)
@@ -102,14 +105,15 @@ class ClearPublic(CrossPublic):
 
 class ClearEvaluation(Evaluation):
     def __init__(self, product: Product, seed: bytes | None) -> None:
-        super().__init__(product, _blocks(product))
+        super().__init__(product, ClearLengths())
         self._total, self._seed = zeros(product.left, product.right), seed
 
     def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
         for block, ciphertexts in blocks.items():
             first, last = self._due[block]
             left = from_bytes(ciphertexts, (LIMBS, last - first, self._product.left))
-            self._total = add(self._total, matmul(left.transpose(0, 2, 1), limbs_of(operand, first, last)))
+            right = limbs_of(self._rows(block, operand))
+            self._total = add(self._total, matmul(left.transpose(0, 2, 1), right))
 
     def _reply(self) -> tuple[bytes, Share]:
         shape = self._product.left, self._product.right

@@ -48,9 +48,9 @@ def _fits(computed: Encrypted, masked: Masked) -> bool:
         return bool(np.allclose(computed.values, masked.values))
     if isinstance(computed, PaillierEncrypted) and isinstance(masked, PaillierMasked):
         layout = PackedLayout.of(computed.public.bits, computed.shape, computed.extent)
-        packed = pack_ciphertexts(computed.public, computed._ciphertexts, layout)
+        packed = pack_ciphertexts(computed.public, computed.integers, layout)
         n = computed.public.n
-        return [c % n for c in packed] == [mpz(c) % n for c in masked.integers()]
+        return [c % n for c in packed] == [mpz(c) % n for c in masked.integers]
     if isinstance(computed, CkksEncrypted) and isinstance(masked, CkksMasked):
         blocks = [_coefficients(computed.public, item) for item in computed._merged()]
         return bool((np.stack([block[1] for block in blocks]) == masked.c1).all())

@@ -11,9 +11,8 @@ Schemes: "ckks" (lattices, thousands of values a ciphertext), "paillier" (factor
 packed) and "plain" (no protection; for experiments and as the oracle). Blind training encrypts one product
 between two parties instead (securefed.crypto.blind, `cross_scheme`), under keys that it makes itself.
 
-`SCHEMES` and `KEY_KINDS` have one entry each, with every fact that other code needs. Users choose a scheme. A
-run takes keys of the kind that the scheme uses for the run's protection (`key_kind`). No code outside this
-package compares a scheme's name: it asks the entry. docs/extending.md adds a scheme.
+`SCHEMES` and `KEY_KINDS` have every fact that other code needs: no code outside this package compares a
+scheme's name. docs/extending.md adds a scheme.
 """
 
 from __future__ import annotations
@@ -72,11 +71,15 @@ def generate(kind: str, *, key_bits: int = 3072, allow_small: bool = False) -> K
 
 def load_public_key(blob: bytes, *, allow_small: bool = False) -> PublicKey:
     """Parse a public key that arrived. Raises BadKey or FormatError if it is malformed, too small or weak."""
-    frame = Frame.from_bytes(blob, Kind.PUBLIC_KEY)
+    key: PublicKey = _parsed(blob, Kind.PUBLIC_KEY, allow_small)
+    return key
+
+
+def _parsed(blob: bytes, kind: Kind, allow_small: bool) -> Any:
+    frame = Frame.from_bytes(blob, kind)
     entry = find_kind(frame.scheme.name)
     options = {"allow_small": allow_small} if entry.sized else {}
-    key: PublicKey = entry.load(entry.public).from_frame(frame, **options)
-    return key
+    return entry.load(entry.public if kind is Kind.PUBLIC_KEY else entry.secret).from_frame(frame, **options)
 
 
 def save_key(
@@ -89,10 +92,7 @@ def save_key(
 
 def load_key(path: str | PathLike[str], passphrase: str | bytes, *, allow_small: bool = False) -> KeyHolder:
     """Return the key-holder from a file that `save_key` wrote."""
-    frame = Frame.from_bytes(read_key_file(path, passphrase).secret, Kind.SECRET_KEY)
-    entry = find_kind(frame.scheme.name)
-    options = {"allow_small": allow_small} if entry.sized else {}
-    return KeyHolder(entry.load(entry.secret).from_frame(frame, **options))
+    return KeyHolder(_parsed(read_key_file(path, passphrase).secret, Kind.SECRET_KEY, allow_small))
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,7 @@ class SchemeEntry:
     opens: str
     """The kind of keys where own gradients are opened."""
     blind: str | None = None
-    """The module of the encrypted product for reveal='nothing'; None if there is none.
-
-    Its cross_scheme(key_bits) returns a securefed.crypto.blind.interface.CrossScheme. Its
-    cross_lengths(key_bits) returns the lengths of the messages.
-    """
+    """The module of the encrypted product for reveal='nothing', with `cross_scheme` and `cross_lengths`."""
     parallel: bool = False
     """Several processes are usually faster than one."""
     costly: bool = False
@@ -215,21 +211,21 @@ def key_kind(scheme: str, reveal: str) -> str | None:
 
 def cross_scheme(scheme: str, *, key_bits: int = 3072) -> CrossScheme:
     """Return the encrypted product of blind runs. Only Paillier uses `key_bits`."""
-    product: CrossScheme = import_module(_product_module(scheme)).cross_scheme(key_bits)
+    product: CrossScheme = _product_module(scheme).cross_scheme(key_bits)
     return product
 
 
 def cross_lengths(scheme: str, key_bits: int) -> Lengths:
     """Return the lengths of the product's messages. Only Paillier uses `key_bits`."""
-    lengths: Lengths = import_module(_product_module(scheme)).cross_lengths(key_bits)
+    lengths: Lengths = _product_module(scheme).cross_lengths(key_bits)
     return lengths
 
 
-def _product_module(scheme: str) -> str:
+def _product_module(scheme: str) -> Any:
     entry = SCHEMES.get(scheme)
     if entry is None or entry.blind is None:
         raise BadKey(f"scheme: {scheme!r} given, it has no encrypted product for protection=Blind()")
-    return entry.blind
+    return import_module(entry.blind)
 
 
 def find_kind(name: str) -> KeyKind:

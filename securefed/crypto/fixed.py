@@ -1,11 +1,8 @@
 """Fixed point with one public scale, and the plain numbers of a contraction.
 
 A real number v becomes the integer round(v * 2**fraction_bits). The scale belongs to the whole array and is
-public. So a ciphertext says nothing about the magnitude of its value, unlike one with an exponent per number
-(phe). Values outside the declared range raise; nothing is clipped and nothing wraps.
-
-Multipliers are plaintext numbers of one party. They get a number of significant bits relative to the largest
-of them (`exponent_for`). The exponent stays with that party unless it chooses a public `FixedPoint`.
+public. So a ciphertext says nothing about the magnitude of its value. Values outside the declared range
+raise; nothing is clipped and nothing wraps.
 """
 
 from __future__ import annotations
@@ -41,25 +38,17 @@ def checked_array(values: ArrayLike, what: str = "values") -> Floats:
         raise ShapeError(f"{what}: {array.ndim} dimensions given, 1 or 2 are allowed")
     if array.size == 0:
         raise ShapeError(f"{what}: the array of shape {array.shape} is empty")
-    if not np.isfinite(array).all():
-        bad = int(np.size(array) - np.count_nonzero(np.isfinite(array)))
+    if bad := np.count_nonzero(~np.isfinite(array)):
         raise RangeError(
             f"{what}: {bad} of {array.size} entries are NaN or infinite; only finite numbers are allowed"
         )
     return array
 
 
-def checked_addend(values: ArrayLike, shape: tuple[int, ...], bound: float) -> Floats:
-    """Return an addend of an encrypted array: one number for all or one for each entry, up to its bound."""
-    if np.ndim(values) == 0:
-        values = np.broadcast_to(np.asarray(values, dtype=np.float64), shape)
-    array = checked_array(values, "addend")
-    if array.shape != shape:
-        raise ShapeError(f"addend: shape {array.shape} given, {shape} expected")
-    largest = float(np.max(np.abs(array)))
+def check_magnitude(values: Floats, bound: float, what: str = "values") -> None:
+    largest = float(np.max(np.abs(values)))
     if largest > bound:
-        raise RangeError(f"addend: magnitude up to {largest:.6g} given, at most {bound:.6g} is allowed")
-    return array
+        raise RangeError(f"{what}: magnitude up to {largest:.6g} given, at most {bound:.6g} was declared")
 
 
 @dataclass(frozen=True)
@@ -85,17 +74,10 @@ class FixedPoint:
     def scale(self) -> float:
         return float(2.0**self.fraction_bits)
 
-    def check(self, values: Floats, what: str = "values") -> None:
-        largest = float(np.max(np.abs(values)))
-        if largest > self.bound:
-            raise RangeError(
-                f"{what}: magnitude up to {largest:.6g} given, at most {self.bound:.6g} was declared"
-            )
-
     def checked(self, values: ArrayLike) -> Floats:
         """Return values as an array that is in the declared range."""
         array = checked_array(values)
-        self.check(array)
+        check_magnitude(array, self.bound)
         return array
 
     def encode(self, values: ArrayLike) -> NDArray[np.int64]:
@@ -114,8 +96,7 @@ def exponent_for(largest: float, bits: int) -> int:
 class Multipliers(ABC):
     """The (columns, outputs, rows) multipliers of a contraction, computed block by block on demand.
 
-    A hidden layer of 64 over 1,000 columns and as many rows would take half a gigabyte. All blocks have one
-    scale, from `largest`, which a first pass computes.
+    A hidden layer of 64 over 1,000 columns and as many rows would take half a gigabyte.
     """
 
     shape: tuple[int, int, int]

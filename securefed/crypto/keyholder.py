@@ -31,9 +31,8 @@ DIGEST = 16
 class OpeningMemory:
     """Which ciphertexts a key opened, and how many equations for which party (own_gradient.ledger).
 
-    A new process would have no memory of either, so a peer that breaks a connection could ask again. Where a
-    run continues over several processes, `keep` stores the memory in a file, which is written before an
-    opening leaves. Past `MOST` ciphertexts it drops the older half. Its lines have nothing secret:
+    A peer that breaks a connection could ask a new process again. So `keep` stores the memory in a file, and
+    writes it before an opening leaves. Past `MOST` ciphertexts it drops the older half. Its lines:
 
         c <hex>                        a ciphertext, by the first 16 bytes of its SHA-256
         e <equations> <JSON string>    equations of a block of secrets
@@ -67,10 +66,7 @@ class OpeningMemory:
             return
 
     def admit(self, digests: Sequence[bytes]) -> None:
-        """Record ciphertexts, by their SHA-256, as opened.
-
-        Raises OpeningRefused if one was opened before or occurs twice.
-        """
+        """Record ciphertexts, by their SHA-256, as opened, or raise OpeningRefused if one was before."""
         short = [digest[:DIGEST] for digest in digests]
         if len(set(short)) < len(short) or any(digest in self._ciphertexts for digest in short):
             raise OpeningRefused(
@@ -117,9 +113,9 @@ class SecretKey(ABC):
 
     public: PublicKey
 
-    @abstractmethod
     def encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted:
-        """Encrypt as PublicKey.encrypt does, in the same distribution, but faster."""
+        """Encrypt as PublicKey.encrypt does, in the same distribution; faster where the key helps."""
+        return self.public._encrypt(values, fixed)
 
     @abstractmethod
     def open(self, masked: Any) -> Opened:
@@ -144,7 +140,6 @@ class KeyHolder:
         self._secret = secret
         self._lock = Lock()
         self.memory = OpeningMemory()
-        """It is in a file where a run must survive its process."""
         self.openings = 0
         """Openings answered since the key was loaded."""
 

@@ -1,8 +1,7 @@
 """No encryption: the same interface on bare float64 arrays.
 
-It serves experiments and is the oracle of the encrypted schemes: they must compute the same, up to rounding.
-It protects nothing. Users must write the word "plain" to select it, and every result of such a run has that
-word.
+It serves experiments and is the oracle of the encrypted schemes. It protects nothing. Users must write the
+word "plain" to select it, and every result of such a run has that word.
 """
 
 from __future__ import annotations
@@ -154,9 +153,6 @@ class PlainSecretKey(SecretKey):
         self._token = token if token is not None else secrets.token_bytes(16)
         self.public = PlainPublicKey(self._token)
 
-    def encrypt(self, values: Floats, fixed: FixedPoint) -> PlainEncrypted:
-        return PlainEncrypted(self.public, values, fixed.bound)
-
     def open(self, masked: PlainBlock) -> PlainReply:
         return PlainReply(self.public, masked.values)
 
@@ -175,9 +171,7 @@ class PlainSecretKey(SecretKey):
         return key
 
 
-def generate_secret_key() -> PlainSecretKey:
-    """Return a key with a new token."""
-    return PlainSecretKey()
+generate_secret_key = PlainSecretKey
 
 
 def strong_parameters() -> dict[str, str]:

@@ -4,8 +4,7 @@
 are rejected, never reduced, so draws are exactly uniform.
 
 *Arrays* of the lattice schemes come from the key stream of AES-256 in counter mode under a fresh seed of 32
-bytes. The same key stream expands public seeds, as FrodoKEM-AES does: the seed is then known to everybody,
-and AES-256 under distinct keys has to behave as a random function for whoever did not choose the output.
+bytes. The same key stream expands public seeds, as FrodoKEM-AES does.
 
 | distribution | deviation | for |
 |---|---|---|
@@ -62,8 +61,6 @@ def uniform_many_below(bound: int, count: int) -> list[mpz]:
 
 
 def bits_from(source: ByteSource, bits: int) -> mpz:
-    if bits < 1:
-        raise RangeError(f"bits: {bits} given, at least 1 is allowed")
     size = (bits + 7) // 8
     return mpz.from_bytes(source(size), "big") >> (8 * size - bits)
 
@@ -74,27 +71,22 @@ def below_from(source: ByteSource, bound: mpz) -> mpz:
     bits = int(bound - 1).bit_length()
     if bits == 0:
         return mpz(0)
-    while True:  # fewer than two turns on average: the bound has its top bit set
-        value = bits_from(source, bits)
-        if value < bound:
-            return value
+    while (value := bits_from(source, bits)) >= bound:  # fewer than two turns on average
+        pass
+    return value
 
 
 def unit_from(source: ByteSource, modulus: mpz) -> mpz:
-    if modulus < 2:
-        raise RangeError(f"modulus: {modulus} given, at least 2 is allowed")
-    while True:
-        value = below_from(source, modulus)
-        if gmpy2.gcd(value, modulus) == 1:
-            return value
+    while gmpy2.gcd(value := below_from(source, modulus), modulus) != 1:
+        pass
+    return value
 
 
 def discrete_gaussian(deviation: int) -> int:
     """Draw an integer x with probability proportional to exp(-x**2 / (2 deviation**2)), exactly.
 
     (Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", 2020, algorithms 1 to 3.)
-    Uniform integers decide everything. Floating-point noise would leave the last bits of an exact sum
-    unchanged.
+    Floating-point noise would leave the last bits of an exact sum unchanged.
     """
     if not isinstance(deviation, int) or isinstance(deviation, bool) or deviation < 1:
         raise SettingError(f"deviation: {deviation!r} given, an integer of at least 1 is allowed")
@@ -203,11 +195,7 @@ def normal_pairs(source: ByteSource, pairs: int, deviation: float) -> tuple[Floa
 
 
 def normals(source: ByteSource, count: int, out: Floats | None = None) -> Floats:
-    """Draw normals of deviation 500,000, rounded to whole numbers. `count` is even.
-
-    Half of them are the first of their pairs, and the other half the second. They go to `out`, if there is
-    one.
-    """
+    """Draw normals of deviation 500,000, rounded: the first of each pair, then the second."""
     halves = (np.empty(count) if out is None else out.reshape(-1, copy=False)).reshape(2, count // 2)
     for start in range(0, count // 2, NORMAL_PIECE):
         piece = halves[:, start : start + NORMAL_PIECE]

@@ -7,8 +7,8 @@
 Objects without the secret key have no method that decrypts: see `securefed.crypto.keyholder`.
 
 An `Encrypted` is a vector (rows,) or a matrix (rows, columns). Its one heavy operation is `contract`: column
-j of the result is a plaintext matrix times column j. A gradient has this form in every protocol here. The
-results are sums over rows, never single rows. They leave a party under a mask only, which re-randomises them.
+j of the result is a plaintext matrix times column j, sums over rows, never single rows. They leave a party
+under a mask only, which re-randomises them.
 
 This module checks shapes, finiteness, declared ranges and keys once for all schemes, before any arithmetic.
 The schemes implement `from_frame` and the methods with a leading underscore.
@@ -32,7 +32,7 @@ from securefed.crypto.fixed import (
     Floats,
     Multipliers,
     as_multipliers,
-    checked_addend,
+    check_magnitude,
     checked_array,
 )
 from securefed.crypto.wire import Frame, Kind, Scheme
@@ -203,7 +203,12 @@ class Encrypted(Framed):
     def __add__(self, other: Encrypted | ArrayLike) -> Encrypted:
         """Add. A plain addend is at most as large as the declared bound, so the result's bound is public."""
         if not isinstance(other, Encrypted):
-            return self._add_plain(checked_addend(other, self.shape, self.bound))
+            every = np.broadcast_to(np.asarray(other), self.shape) if np.ndim(other) == 0 else other
+            array = checked_array(every, "addend")
+            if array.shape != self.shape:
+                raise ShapeError(f"addend: shape {array.shape} given, {self.shape} expected")
+            check_magnitude(array, self.bound, "addend")
+            return self._add_plain(array)
         if other.public.key_id != self.public.key_id or other.public.scheme != self.public.scheme:
             raise WrongKey(f"arrays under two keys do not add up: {self.public!r} and {other.public!r}")
         if other.shape != self.shape:
@@ -224,9 +229,8 @@ class Encrypted(Framed):
     def contract(self, multipliers: ArrayLike | Multipliers, fixed: FixedPoint | None = None) -> Encrypted:
         """Return result[a, j] = sum over i of multipliers[j, a, i] * self[i, j].
 
-        `multipliers` has shape (columns, outputs, rows). The result has shape (outputs, columns), or
-        (outputs,) for a vector. Without `fixed` the multipliers get 24 significant bits relative to the
-        largest. Their scale stays with the caller as long as the result is only masked.
+        Without `fixed` the multipliers get 24 significant bits relative to the largest. Their scale stays
+        with the caller as long as the result is only masked.
         """
         checked = as_multipliers(multipliers)
         columns, outputs, rows = checked.shape
@@ -237,7 +241,7 @@ class Encrypted(Framed):
         if not np.isfinite(checked.largest).all():
             raise RangeError("multipliers: NaN or infinite entries; only finite numbers are allowed")
         if fixed is not None:
-            fixed.check(checked.largest, "multipliers")
+            check_magnitude(checked.largest, fixed.bound, "multipliers")
         return self._contract(checked, fixed)
 
     @abstractmethod
@@ -253,10 +257,7 @@ class Encrypted(Framed):
         return FLOAT_BITS
 
     def add_units(self, units: Sequence[int]) -> Encrypted:
-        """Add multiples of 2**-unit_bits, one to each value of a vector.
-
-        The sum is exact in an exact scheme. Else its error is far below the opened precision.
-        """
+        """Add multiples of 2**-unit_bits, one to each value of a vector; exactly in an exact scheme."""
         return self + np.ldexp(np.array(units, dtype=np.float64), -self.unit_bits)
 
     @abstractmethod
@@ -310,10 +311,7 @@ class Masked(Framed):
             raise ShapeError(f"{self.ciphertexts} ciphertexts to open for {prod(self.shape)} values")
 
     def check_sums(self, operand: tuple[int, ...], outputs: int) -> None:
-        """Raise ShapeError unless this is a request for `outputs` sums over the rows of an `operand`.
-
-        Schemes whose requests name the opened coefficients check those too.
-        """
+        """Raise ShapeError unless this is a request for `outputs` sums over the rows of an `operand`."""
         if self.shape != (outputs, *operand[1:]):
             raise ShapeError(f"sums of shape {self.shape} to open, {(outputs, *operand[1:])} expected")
 
@@ -366,19 +364,12 @@ class Mask(ABC):
         return vars(self).keys() == {"_spent"}
 
     def material(self) -> list[bytes]:
-        """Return the secret numbers, one piece per independent draw.
-
-        They serve only for a keyed fingerprint that detects two uses of one mask
-        (securefed.transport.transcript).
-        """
+        """Return the secret numbers, one piece per independent draw, for the transcript's fingerprint."""
         self._check_unspent()
         return self._material()
 
     def narrow(self) -> int:
-        """Count pieces that are smaller than a uniform one ever is, except with probability 2**-40 each.
-
-        The count is 0 unless something is broken.
-        """
+        """Count pieces that are smaller than a uniform one ever is, except with probability 2**-40 each."""
         self._check_unspent()
         return self._narrow()
 

@@ -4,8 +4,8 @@ A hidden number x is x = x_1 + x_2 modulo 2**105, with one share at each of two 
 uniform. An array of numbers has the shape (5, ...) and dtype int64; limb l counts for 2**(21 l). A product of
 two limbs stays below 2**42, so that matrix products run in float64 through BLAS and are exact.
 
-Every function returns limbs in [0, 2**21). `truncate` and `reduce_bits` depend on which party computes them:
-the first holder counts its share from 0, the second one less 2**105.
+`truncate` and `reduce_bits` depend on which party computes them: the first holder counts its share from 0,
+the second one less 2**105.
 """
 
 from __future__ import annotations
@@ -117,10 +117,7 @@ def to_floats(share: Share, fraction_bits: int) -> Floats:
 
 
 def add(first: Share, *others: Share) -> Share:
-    total = first.copy()
-    for other in others:
-        total = total + other
-    return carry(total)
+    return carry(sum(others, first.copy()))
 
 
 def subtract(first: Share, second: Share) -> Share:

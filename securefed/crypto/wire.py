@@ -15,8 +15,8 @@ All have one frame, little-endian, with no optional field:
     checksum   16  SHA-256 over all the rest, cut to 16 bytes: finds damage; authenticity is the transport's
     payload
 
-A frame is parsed in full before a scheme reads its payload. The payload has only residues and integers. No
-context, parameter set or pickled object is ever accepted from a peer.
+The payload has only residues and integers. No context, parameter set or pickled object is ever accepted from
+a peer.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import hashlib
 import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
+from math import prod
 from typing import ClassVar
 
 from securefed.errors import FormatError, ShapeError, WrongKey
@@ -101,26 +102,21 @@ class Frame:
             raise FormatError(f"{len(blob)} bytes given, at most {most_bytes} are allowed")
         if len(blob) < HEADER.size:
             raise FormatError(f"cut short: {len(blob)} bytes given, a frame has at least {HEADER.size}")
-        fields = HEADER.unpack_from(blob)
-        magic, version, stated, scheme, ndim, rows, columns, *numbers, parameters, key, length, checksum = (
-            fields
-        )
+        magic, version, stated, scheme, ndim, rows, columns, *numbers = HEADER.unpack_from(blob)
+        *numbers, parameters, key, length, checksum = numbers
         if magic != MAGIC:
             raise FormatError("not a securefed frame: its first bytes are others")
         if version != VERSION:
             raise FormatError(f"version {version} given, version {VERSION} is allowed")
         if length != len(blob) - HEADER.size:
             raise FormatError(f"{len(blob) - HEADER.size} bytes of payload given, {length} announced")
-        bare = blob[: HEADER.size - 16] + bytes(16)
-        digest = hashlib.sha256(bare)
+        digest = hashlib.sha256(blob[: HEADER.size - 16] + bytes(16))
         digest.update(memoryview(blob)[HEADER.size :])
         if digest.digest()[:16] != checksum:
             raise FormatError("damaged: the checksum does not fit the bytes")
         if stated != kind:
-            names = {int(k): k.name.lower() for k in Kind}
-            raise FormatError(
-                f"a frame of kind {names.get(stated, stated)} given, {kind.name.lower()} expected"
-            )
+            name = Kind(stated).name.lower() if stated in iter(Kind) else stated
+            raise FormatError(f"a frame of kind {name} given, {kind.name.lower()} expected")
         if scheme not in Scheme.known:
             raise FormatError(f"scheme number {scheme} given, {[*Scheme.known]} are allowed")
         if ndim > 2 or (ndim < 2 and columns) or (ndim < 1 and rows):
@@ -140,9 +136,7 @@ class Frame:
 
     def expect_array(self, most_entries: int = 1 << 28) -> tuple[int, ...]:
         """Return the shape of an array frame. Raises ShapeError if it is empty or too large."""
-        entries = 1
-        for size in self.shape:
-            entries *= size
+        entries = prod(self.shape)
         if not self.shape or entries == 0:
             raise ShapeError(f"shape {self.shape} is empty")
         if entries > most_entries:

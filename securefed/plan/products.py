@@ -31,10 +31,10 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
 )
-from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import LIMBS, Share, from_integers
 from securefed.engine.processes import cores
-from securefed.errors import BadKey, FormatError, SettingError
+from securefed.errors import BadKey, SettingError
 
 SAMPLE_ROWS = 1024
 """Computed rows of a factor."""
@@ -244,14 +244,8 @@ class CountingKey(CrossKey, CrossPublic):
         self._meter.note("public")
         return _blank(self.lengths.public)
 
-    def encrypt(
-        self,
-        product: Product,
-        blocks: Sequence[int],
-        operand: Operand,
-        mapper: Mapper = SERIAL,
-        *,
-        repeatable: bool = False,
+    def _encrypt(
+        self, product: Product, blocks: Sequence[int], operand: Operand, mapper: Mapper, repeatable: bool
     ) -> list[bytes]:
         every = self.blocks(product)
         rows = [every[block][1] - every[block][0] for block in blocks]
@@ -259,8 +253,7 @@ class CountingKey(CrossKey, CrossPublic):
         self._meter.note("encrypt", product, sum(rows))
         return [_blank(self.lengths.block(product, count)) for count in rows]
 
-    def read(self, product: Product, reply: bytes) -> Share:
-        _check("reply", reply, self.lengths.reply(product))
+    def _read(self, product: Product, reply: bytes) -> Share:
         self._meter.note("read", product)
         return self._meter.share(product)
 
@@ -276,15 +269,11 @@ class CountingKey(CrossKey, CrossPublic):
 
 class CountingEvaluation(Evaluation):
     def __init__(self, product: Product, lengths: Lengths, meter: Meter) -> None:
-        super().__init__(product, lengths.blocks(product))
-        self._lengths, self._meter = lengths, meter
+        super().__init__(product, lengths)
+        self._meter = meter
 
     def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
-        rows = 0
-        for block, data in blocks.items():
-            first, last = self._due[block]
-            _check("block", data, self._lengths.block(self._product, last - first))
-            rows += last - first
+        rows = sum(self._due[block][1] - self._due[block][0] for block in blocks)
         self._meter.part_of(operand, rows)
         self._meter.note("multiply", self._product, rows)
 
@@ -296,11 +285,6 @@ class CountingEvaluation(Evaluation):
 def _blank(size: int) -> bytes:
     """Return bytes that no real key, block or reply has."""
     return b"\xff" * size
-
-
-def _check(what: str, data: bytes, due: int) -> None:
-    if len(data) != due:
-        raise FormatError(f"{what}: {len(data)} bytes given, {due} are due")
 
 
 def counting_scheme(lengths: Lengths, meter: Meter) -> CrossScheme:

@@ -45,11 +45,11 @@ def test_opening_zero(phe_key: phe.PaillierPrivateKey, paillier: KeyHolder) -> N
 
     def over_the_wire(ciphertext: int) -> int:
         masked = public.load_masked(with_ciphertexts(paillier, template, Kind.MASKED, [ciphertext]))
-        return paillier.open(masked).integers()[0]  # type: ignore[attr-defined, no-any-return]
+        return paillier.open(masked).integers[0]  # type: ignore[attr-defined, no-any-return]
 
     def past_the_wire(ciphertext: int) -> int:
         masked = PaillierMasked(public, (1,), [mpz(ciphertext)])
-        return paillier.open(masked).integers()[0]  # type: ignore[attr-defined, no-any-return]
+        return paillier.open(masked).integers[0]  # type: ignore[attr-defined, no-any-return]
 
     assert factors_from_opening_zero(int(public.n), over_the_wire) is None
     assert factors_from_opening_zero(int(public.n), past_the_wire) is None

@@ -40,7 +40,7 @@ def agreed(scheme: str = "paillier", rows: int = ROWS, columns: int = COLUMNS, p
 def crafted(residuals: PaillierEncrypted, count: int) -> tuple[PaillierMasked, list[mpz]]:
     """`count` ciphertexts, each full of single residuals as long as there are any, masked as it should be."""
     public, each = residuals.public, (residuals.public.bits - 2) // WIDTH
-    groups = [residuals._ciphertexts[i : i + each] for i in range(0, count * each, each)]
+    groups = [residuals.integers[i : i + each] for i in range(0, count * each, each)]
     packed = [horner((public.square, WIDTH, group)) if group else mpz(1) for group in groups]
     masks = list(uniform_many_below(public.n, count))
     layout = PaillierLayout(public.bits, (COLUMNS,), WIDTH, 32, 1 << 38)
@@ -69,7 +69,7 @@ def test_one_ciphertext_for_each_sum_gives_every_label_away(paillier: KeyHolder)
     masked, masks = crafted(arrived, COLUMNS)
     naive = replace(agreed(), value_bits=0)
     check_sums(masked, naive, naive.members[0])  # as many numbers as were agreed, and no more looked at
-    found = unpacked(masked, paillier.open(masked).integers(), masks)
+    found = unpacked(masked, paillier.open(masked).integers, masks)
     np.testing.assert_array_equal(np.sign(found), -labels)
 
     again, _ = crafted(arrived, COLUMNS)

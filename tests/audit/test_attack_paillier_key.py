@@ -103,10 +103,10 @@ def a_gradient(public: PaillierPublicKey, key: CraftedKey, columns: np.ndarray) 
     for person in range(PEOPLE):
         if person * apart + apart < key.smooth.bit_length():  # there is room for some of them at a time
             planted = gmpy2.powmod(element, mpz(1) << (person * apart), key.square)
-            residuals._ciphertexts[person] = residuals._ciphertexts[person] * planted % key.square
+            residuals.integers[person] = residuals.integers[person] * planted % key.square
     arrived = public.load(residuals.to_bytes())
     masked, mask = (columns.T @ arrived).mask()
-    return list(masked._ciphertexts), mask._layout.width, apart
+    return list(masked.integers), mask._layout.width, apart
 
 
 def test_without_a_proof_the_key_holder_reads_people_through_masks(crafted: CraftedKey) -> None:

@@ -102,7 +102,7 @@ def test_it_is_the_fresh_randomness_that_protects_ours(paillier: KeyHolder) -> N
     encrypted = paillier.encrypt([0.5], FIXED)
     product = encrypted.contract(np.full((1, 1, 1), float(multiplier)))
     (sent,) = paillier_wire(paillier, encrypted.to_bytes(), Kind.ENCRYPTED)
-    (bare,) = product.integers()  # type: ignore[attr-defined]
+    (bare,) = product.integers  # type: ignore[attr-defined]
     assert multiplier_from_randomness(sent, bare, p, q) == multiplier
     (masked,) = paillier_wire(paillier, product.mask()[0].to_bytes(), Kind.MASKED)
     assert multiplier_from_randomness(sent, masked, p, q) is None
@@ -154,7 +154,7 @@ def test_addends_from_ratios(phe_key: phe.PaillierPrivateKey, paillier: KeyHolde
     encrypted = paillier.encrypt([0.25], FIXED)
     moved = encrypted + 0.125
     (before,) = paillier_wire(paillier, encrypted.to_bytes(), Kind.ENCRYPTED)
-    (bare,) = moved.integers()  # type: ignore[attr-defined]
+    (bare,) = moved.integers  # type: ignore[attr-defined]
     assert addend_from_ratio(before, bare, p * q) == 0.125 * FIXED.scale
     (masked,) = paillier_wire(paillier, moved.mask()[0].to_bytes(), Kind.MASKED)
     assert addend_from_ratio(before, masked, p * q) is None

@@ -38,7 +38,7 @@ def opened_paillier(holder: KeyHolder, value: float, count: int) -> np.ndarray:
     """What the key-holder sees of `count` openings of one value, each under its own mask."""
     n = int(np.prod(np.array(paillier_factors(holder), dtype=object)))
     encrypted = holder.encrypt([value], FIXED)
-    integers = [holder.open(encrypted.mask()[0]).integers()[0] for _ in range(count)]  # type: ignore[attr-defined]
+    integers = [holder.open(encrypted.mask()[0]).integers[0] for _ in range(count)]  # type: ignore[attr-defined]
     return words(integers, n)
 
 
@@ -110,7 +110,7 @@ def test_what_the_key_holder_sees_is_independent_of_the_gradient(scheme: str) ->
     for message in scene.views["p1"].of("opening-request"):
         masked = holder.public.load_masked(message.payload)
         if scheme == "paillier":
-            (integer,) = holder._secret._owner.decrypt(masked._ciphertexts)  # type: ignore[attr-defined]
+            (integer,) = holder._secret._owner.decrypt(masked.integers)  # type: ignore[attr-defined]
             n = int(paillier_public(holder).n)
             seen.append([int(integer) / n, (int(integer) % 2**64) / 2**64])
         else:

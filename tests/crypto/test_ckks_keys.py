@@ -24,7 +24,6 @@ from securefed.crypto.ckks.layout import GALOIS_STRIDES, RING, SLOTS, seal_order
 from securefed.crypto.lattice.seal_ring import (
     PRIMES,
     _header,
-    _identity,
     _load,
     centred,
     engine,
@@ -47,7 +46,7 @@ def seal_secret(secret: CkksSecretKey) -> Any:
     """The key as an object of SEAL's: for the tests alone."""
     words = to_ntt(from_pieces(secret._secret[None], 0, primes=len(PRIMES)))[0]
     array = _header(8 + words.nbytes) + struct.pack("<Q", words.size) + words.tobytes()
-    body = _identity(engine().key_id) + struct.pack("<Qd", words.size, 1.0) + array
+    body = engine().key_id + struct.pack("<Qd", words.size, 1.0) + array
     return _load(seal.SecretKey(), [_header(len(body)) + body], engine().context)
 
 

@@ -45,7 +45,7 @@ def test_a_replay_after_a_restart(tmp_path: Path) -> None:
     with pytest.raises(OpeningRefused, match="opened before"):
         ours.open(masked)
     with pytest.raises(OpeningRefused, match="opened before"):
-        ours.open(PaillierMasked(masked.public, (40,), masked._ciphertexts[-1:]))
+        ours.open(PaillierMasked(masked.public, (40,), masked.integers[-1:]))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 

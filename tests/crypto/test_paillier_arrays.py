@@ -48,7 +48,7 @@ def integers_in(secret: PaillierSecretKey, encrypted: PaillierEncrypted) -> list
     """The signed plaintexts, by the definition of decryption rather than by the code under test."""
     p, q = (int(prime) for prime in (secret._primes.p.p, secret._primes.q.p))
     n, order = p * q, (p - 1) * (q - 1)
-    plain = [(pow(c, order, n * n) - 1) // n * pow(order, -1, n) % n for c in encrypted.integers()]
+    plain = [(pow(c, order, n * n) - 1) // n * pow(order, -1, n) % n for c in encrypted.integers]
     return [m - n if 2 * m > n else m for m in plain]
 
 
@@ -89,7 +89,7 @@ class TestEncryption:
 
     def test_no_two_ciphertexts_are_the_same(self, secret: PaillierSecretKey) -> None:
         encrypted = secret.encrypt(np.zeros(50), FIXED)
-        assert len(set(encrypted.integers())) == 50
+        assert len(set(encrypted.integers)) == 50
 
     @pytest.mark.parametrize(
         ("values", "error"),
@@ -237,7 +237,7 @@ class TestBytes:
     def test_round_trip(self, secret: PaillierSecretKey, public: PaillierPublicKey) -> None:
         encrypted = secret.encrypt(np.arange(6.0).reshape(3, 2) / 2, FIXED) + 1.0
         loaded = public.load(encrypted.to_bytes(), shape=(3, 2))
-        assert loaded.integers() == encrypted.integers()
+        assert loaded.integers == encrypted.integers
         assert (loaded.shape, loaded.bound, loaded.fraction_bits) == ((3, 2), 8.0, FIXED.fraction_bits)
         assert loaded.extent.magnitude.bit_length() == encrypted.extent.magnitude.bit_length()
         assert loaded.to_bytes() == encrypted.to_bytes()
@@ -369,7 +369,7 @@ class TestWorkers:
         many = load_public_key(public.to_bytes(), allow_small=True)
         many.mapper = InTurn(workers)
         shared = many.load(encrypted.to_bytes())
-        assert shared.contract(multipliers).integers() == encrypted.contract(multipliers).integers()
+        assert shared.contract(multipliers).integers == encrypted.contract(multipliers).integers
         column = many.load(secret.encrypt(np.ones(20), FIXED).to_bytes())
         assert opened(secret, column.contract(np.ones((1, 4, 20)))).tolist() == [20.0] * 4
         assert many.mapper.pieces > 3 + workers
@@ -382,7 +382,7 @@ class TestWorkers:
         secret.public.mapper = mapper
         with mapper.pool:
             encrypted = secret.encrypt(values, FIXED)
-            assert len(set(encrypted.integers())) == 130
+            assert len(set(encrypted.integers)) == 130
             multipliers = np.random.default_rng(0).normal(size=(2, 3, 65))
             contracted = here.contract(multipliers)
             masked, mask = encrypted.mask()
@@ -390,7 +390,7 @@ class TestWorkers:
             public_too = secret.public.encrypt(values[:4], FIXED)
         secret.public.mapper = InTurn(1)
         assert np.abs(result - values).max() <= 2.0**-21
-        assert contracted.integers() == here.contract(multipliers).integers()
+        assert contracted.integers == here.contract(multipliers).integers
         assert integers_in(secret, public_too) == FIXED.encode(values[:4]).ravel().tolist()
 
 

@@ -54,12 +54,12 @@ def test_masking_has_a_known_answer(secret: PaillierSecretKey) -> None:
     residue, number = pow(3, N, N * N), 1234567890123456789
     masked, mask = encrypted._mask_with(layout, [mpz(number)], [mpz(residue)])
     packed = 1
-    for place, ciphertext in enumerate(encrypted.integers()):
+    for place, ciphertext in enumerate(encrypted.integers):
         packed = packed * pow(ciphertext, 1 << (25 * place), N * N) % (N * N)
-    assert masked.integers() == [packed * pow(1 + N, number, N * N) * residue % (N * N)]
+    assert masked.integers == [packed * pow(1 + N, number, N * N) * residue % (N * N)]
     plain = sum(int(v) << (25 * place) for place, v in enumerate(FIXED.encode(values)))
     reply = secret.open(masked)
-    assert reply.integers() == [(plain + number) % N]
+    assert reply.integers == [(plain + number) % N]
     assert mask.remove(reply).tolist() == values.tolist()
 
 
@@ -87,7 +87,7 @@ def test_what_the_key_holder_opens_is_uniform() -> None:
         replies = []
         for number in range(n):
             masked, _ = encrypted._mask_with(layout, [mpz(number)], [mpz(1)])
-            replies.append(masked.integers()[0])
+            replies.append(masked.integers[0])
         plain = secret._owner.decrypt([mpz(reply) for reply in replies])
         seen.append(Counter(int(m) for m in plain))
     assert seen[0] == seen[1] == Counter(range(n))
@@ -96,8 +96,8 @@ def test_what_the_key_holder_opens_is_uniform() -> None:
 def test_equal_values_give_unequal_blocks_and_openings(secret: PaillierSecretKey) -> None:
     encrypted = secret.encrypt(np.ones(3), FIXED)
     blocks = [encrypted.mask()[0] for _ in range(20)]
-    assert len({block.integers()[0] for block in blocks}) == 20
-    assert len({secret.open(block).integers()[0] for block in blocks}) == 20
+    assert len({block.integers[0] for block in blocks}) == 20
+    assert len({secret.open(block).integers[0] for block in blocks}) == 20
 
 
 def test_a_masked_block_shows_shape_and_count_only(secret: PaillierSecretKey) -> None:
@@ -127,7 +127,7 @@ def test_masks_are_used_once(secret: PaillierSecretKey) -> None:
 
 def test_a_ciphertext_is_opened_once_whatever_stands_beside_it(secret: PaillierSecretKey) -> None:
     masked, _ = secret.encrypt(np.ones(24), FIXED).mask()
-    (first, second, third), holder = masked._ciphertexts, KeyHolder(secret)
+    (first, second, third), holder = masked.integers, KeyHolder(secret)
     holder.open(PaillierMasked(secret.public, (20,), [first, second]))
     for again in ([first, second], [second, first], [third, second], [first], [third, third]):
         with pytest.raises(OpeningRefused, match="opened before"):
@@ -147,14 +147,14 @@ def test_replies_that_are_not_this_masks(secret: PaillierSecretKey) -> None:
         mask.remove(other)
     reply = secret.open(masked)
     for wrong in (
-        PaillierOpened(secret.public, (3, 4), reply._plaintexts),
-        PaillierOpened(secret.public, (12,), reply._plaintexts[:1]),
+        PaillierOpened(secret.public, (3, 4), reply.integers),
+        PaillierOpened(secret.public, (12,), reply.integers[:1]),
     ):
         with pytest.raises(MaskError, match="this mask is for"):
             fresh()[1].remove(wrong)
     stranger = generate_secret_key(256, allow_small=True)
     with pytest.raises(WrongKey):
-        fresh()[1].remove(PaillierOpened(stranger.public, (12,), reply._plaintexts))
+        fresh()[1].remove(PaillierOpened(stranger.public, (12,), reply.integers))
 
 
 @settings(deadline=None, max_examples=40)
@@ -162,7 +162,7 @@ def test_replies_that_are_not_this_masks(secret: PaillierSecretKey) -> None:
 def test_altered_replies_do_not_pass(secret: PaillierSecretKey, place: int, change: int) -> None:
     """A change to the opened integer is caught unless it is itself a small packed difference."""
     masked, mask = secret.encrypt(np.zeros(20), FIXED).mask()
-    plaintexts = secret.open(masked)._plaintexts
+    plaintexts = secret.open(masked).integers
     plaintexts[place] = (plaintexts[place] + change) % N
     try:
         result = mask.remove(PaillierOpened(secret.public, (20,), plaintexts))
@@ -233,7 +233,7 @@ def test_blocks_that_arrive_are_validated(secret: PaillierSecretKey, public: Pai
     for bad, error in wrong:
         with pytest.raises(error):
             public.load_masked(bad.to_bytes())
-    assert public.load_masked(frame.to_bytes()).integers() == masked.integers()
+    assert public.load_masked(frame.to_bytes()).integers == masked.integers
     reply = Frame.from_bytes(secret.open(masked).to_bytes(), Kind.OPENED)
     for bad, error in (
         (replace(reply, payload=b"\xff" * 64), RangeError),

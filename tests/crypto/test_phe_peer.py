@@ -35,7 +35,7 @@ def test_phe_opens_what_we_encrypt_and_multiply(
     for encrypted in (ours.encrypt(VALUES, FIXED), ours.public.encrypt(VALUES, FIXED)):
         for array, truth in ((encrypted, VALUES), (encrypted + encrypted, 2 * VALUES)):
             assert isinstance(array, PaillierEncrypted)
-            numbers = [phe.EncryptedNumber(theirs.public_key, c, -8) for c in array.integers()]
+            numbers = [phe.EncryptedNumber(theirs.public_key, c, -8) for c in map(int, array.integers)]
             assert [theirs.decrypt(number) for number in numbers] == truth.tolist()
 
 

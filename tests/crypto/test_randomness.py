@@ -78,14 +78,9 @@ def test_draws_differ() -> None:
     assert len(set(randomness.uniform_many_below(1 << 128, 100))) == 100
 
 
-@pytest.mark.parametrize(
-    ("draw", "bound"),
-    [
-        (randomness.uniform_many_below, 0),
-        (lambda bound, count: randomness.unit_from(os.urandom, mpz(bound)), 1),
-        (randomness.uniform_many_below, -3),
-    ],
-)
-def test_impossible_bounds_are_refused(draw: Callable[[int, int], object], bound: int) -> None:
+@pytest.mark.parametrize("bound", [0, -3])
+def test_impossible_bounds_are_refused(bound: int) -> None:
     with pytest.raises(RangeError, match=f"{bound} given"):
-        draw(bound, 1)
+        randomness.uniform_many_below(bound, 1)
+    with pytest.raises(RangeError, match=f"{bound} given"):
+        randomness.unit_from(os.urandom, mpz(bound))

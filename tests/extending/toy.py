@@ -34,9 +34,6 @@ class ToySecretKey(PlainSecretKey):
         super().__init__(token)
         self.public = ToyPublicKey(self._token)
 
-    def encrypt(self, values: Floats, fixed: FixedPoint) -> PlainEncrypted:
-        return PlainEncrypted(self.public, on_grid(values, fixed), fixed.bound)
-
     @classmethod
     def from_frame(cls, frame: Frame) -> ToySecretKey:
         key = cls(frame.payload)

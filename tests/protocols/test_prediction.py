@@ -225,7 +225,7 @@ def whole_scores(holder: KeyHolder, payload: bytes) -> list[int]:
     masked = public.load_masked(payload[8 : 8 + length])
     assert isinstance(masked, PaillierMasked)
     mask = read_disclosure(masked, payload[8 + length :])
-    for opened, hiding in zip(holder._secret._owner.decrypt(masked._ciphertexts), mask._masks, strict=True):
+    for opened, hiding in zip(holder._secret._owner.decrypt(masked.integers), mask._masks, strict=True):
         value = (opened - hiding) % public.n
         signed = value - public.n if 2 * value > public.n else value
         found += unpack(signed, mask._layout.width, min(mask._layout.slots, masked.shape[0] - len(found)))

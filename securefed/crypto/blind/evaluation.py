@@ -1,17 +1,13 @@
 """The multiplier's arithmetic: ciphertexts times V, added up, re-randomised, and the reply.
 
 For each panel the sums of c1 stay in the Y-domain, (5, t, G, D) for G responses. Of c0 only the coefficients
-of one row are needed, (5, G, `Panel.sent`). All sums are exact and are added up by block, in the order of
-blocks. They are the same numbers whoever computes them.
+of one row are needed, (5, G, `Panel.sent`). All sums are exact: they are the same whoever computes them.
 
-Re-randomisation makes a reply independent of V, whatever the encryptor sent. The multiplier's nonce gives
+Re-randomisation makes a reply independent of V, whatever the encryptor sent (docs/proofs.md). The nonce gives
 uniform polynomials a_1..a_7, and the public key is b_i = -(a_i s + e_i). For every outgoing ciphertext the
 multiplier draws x_0..x_7, rounded normals of deviation 500,000, and adds
 
     x_0 + sum_i a_i x_i    to c1,        sum_i b_i x_i    to c0.
-
-Given the nonce, c1 of one response is then uniform up to a statistical distance of 2**-66, for any b_i and
-any ciphertexts. c0 is masked afterwards. docs/proofs.md has the proof.
 """
 
 from __future__ import annotations
@@ -57,10 +53,9 @@ def nonce_polynomials(nonce: bytes) -> Floats:
 
 
 class Rerandomiser:
-    """The spectra of a public key, ready for any number of responses."""
+    """The spectra of a public key: b_1..b_7, centred residues of coefficients, (5, 7, 4096)."""
 
     def __init__(self, nonce: bytes, public: Floats) -> None:
-        """`public`: b_1..b_7, centred residues of coefficients, (5, 7, 4096)."""
         # Frequencies first: at each of them a matrix of 7 rows, with the primes for c1 and then for c0.
         self.spectra: Spectra = np.empty((HALF, PAIRS, 2, len(RING.primes)), dtype=np.complex128)
         for side, polynomials in enumerate((nonce_polynomials(nonce), public)):
@@ -140,15 +135,11 @@ def _factors(rows: Floats | Share, plan: Layout) -> list[Floats]:
     if product.digits > 1:
         limbs = cast(Share, rows) if exact else shares.from_floats(cast(Floats, rows), 0)
         return shares.centred_digits(limbs, product.digits, product.digit_size)
-    return [RING.centred_residues(cast(Share, rows)) if exact else np.rint(cast(Floats, rows))]
+    return [RING.residues(cast(Share, rows), centred=True) if exact else np.rint(cast(Floats, rows))]
 
 
 def multiplied(plan: Layout, message: bytes, rows: Floats | Share) -> list[Sums]:
-    """Multiply one block of ciphertexts, of the right length, by the same rows of V.
-
-    Raises FormatError for a residue that is not below its prime, RangeError for numbers of V that are too
-    large.
-    """
+    """Multiply one block of ciphertexts, of the right length, by the same rows of V."""
     factors = _factors(rows, plan)
     seed, at = message[:SEED_BYTES], SEED_BYTES
     chunks = plan.chunks(rows.shape[-2])
@@ -166,9 +157,8 @@ def multiplied(plan: Layout, message: bytes, rows: Floats | Share) -> list[Sums]
 class _Products:
     """The products of one panel's ciphertexts with the columns of V, added up by response.
 
-    Column j of V is multiplied by ciphertexts that are shifted to its place in the response. The columns are
-    in the order of their places, and then of responses. A last response that is not full gets columns of
-    zeros. All chunks use the same memory.
+    Columns of V are in the order of their places in a response, and then of responses. A last response that
+    is not full gets columns of zeros. All chunks use the same memory.
     """
 
     def __init__(self, panel: Panel, most: int) -> None:
@@ -187,10 +177,7 @@ class _Products:
         self._fresh = np.empty(self._bodies.shape[1:])
 
     def add(self, seed: bytes, chunk: Chunk, heads: Words, factors: list[Floats]) -> None:
-        """Add a chunk's products. The digits of V stand one after the other, as their ciphertexts do.
-
-        `heads`: the residues of c0, packed.
-        """
+        """Add a chunk's products, from packed residues of c0. Digits of V stand one after the other."""
         panel, total = self._panel, chunk.total
         shared = None if factors[0].ndim == 3 else self._columns(factors, chunk)
         size, before = panel.rows * total * self._right, self._terms
@@ -284,19 +271,13 @@ class _Products:
             reduce(sums, prime)
 
     def _places(self, total: int, most: int, length: int) -> Iterator[tuple[slice, slice]]:
-        """Yield some places of a response at a time, and their windows in what stands twice.
-
-        `most`: shifted ciphertexts that may be added up without a reduction.
-        """
-        panel = self._panel
+        """Yield places of a response, at most `most` ciphertexts together, and their windows."""
+        group, width = self._panel.group, self._panel.width
         step = max(1, min(SHIFTED, most) // total)
-        for first in range(0, panel.group, step):
-            last = min(first + step, panel.group)
-            stop = length - last * panel.width
-            yield (
-                slice(first, last),
-                slice(length - first * panel.width, stop if stop >= 0 else None, -panel.width),
-            )
+        for first in range(0, group, step):
+            last = min(first + step, group)
+            stop = length - last * width
+            yield slice(first, last), slice(length - first * width, stop if stop >= 0 else None, -width)
 
     def sums(self) -> Sums:
         """Return the sums, reduced."""

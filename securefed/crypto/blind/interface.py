@@ -5,8 +5,7 @@
     multiplier -> encryptor    U'V under a mask that is uniform modulo 2**105: the reply
 
 The encryptor has the only key and reads its share from the reply. The multiplier's share is minus the mask.
-The reply is independent of V whatever the encryptor sent, so it may be any encryptor's: nothing that it gets
-from this tells it anything, and nobody decrypts anything for the multiplier.
+The reply is independent of V whatever the encryptor sent. Nobody decrypts anything for the multiplier.
 
 Entries are whole numbers modulo 2**105. `Product` says publicly how many there are and how large.
 """
@@ -28,12 +27,12 @@ NONCE_BYTES = 32
 DIGIT_BITS = 36
 """Right factors of more bits go in digits, unless a product can bear more noise."""
 
-Operand = Callable[[int, int], "Floats | Share"]
-"""(first, last) -> those inner rows of a factor.
-
-Floats (rows, columns) are rounded to whole numbers and have to stay below 2**51 in magnitude. Limbs
+Rows = Floats | Share
+"""Floats (rows, columns) are rounded to whole numbers and stay below 2**51 in magnitude. Limbs
 (5, rows, columns) are numbers modulo 2**105.
 """
+Operand = Callable[[int, int], Rows]
+"""(first, last) -> those inner rows of a factor."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Product:
         return min(WIDTH, self.right_bits + 2)
 
 
-def rows_of(operand: Operand, first: int, last: int, columns: int, side: str) -> Floats | Share:
+def rows_of(operand: Operand, first: int, last: int, columns: int, side: str) -> Rows:
     """Take rows of this party's own factor and check their shape."""
     rows = operand(first, last)
     if rows.shape[-2:] != (last - first, columns) or rows.ndim != (3 if rows.dtype == np.int64 else 2):
@@ -83,6 +82,11 @@ def rows_of(operand: Operand, first: int, last: int, columns: int, side: str) ->
             f"{side} factor: rows {first} to {last} have shape {rows.shape}, {columns} columns are due"
         )
     return rows
+
+
+def check_length(what: str, data: bytes, due: int) -> None:
+    if len(data) != due:
+        raise FormatError(f"{what}: {len(data)} bytes given, {due} are due")
 
 
 def check_nonce(nonce: bytes) -> None:
@@ -109,20 +113,21 @@ class Lengths(ABC):
         """Return the length of a reply."""
 
 
-class CrossKey(ABC):
-    """The encryptor's side. One key serves one purpose of one run; `erase` ends it."""
-
+class _Side(ABC):
     lengths: Lengths
-
-    @abstractmethod
-    def public(self, nonce: bytes) -> bytes:
-        """Return the public key for the multiplier that sent this nonce."""
 
     def blocks(self, product: Product) -> list[tuple[int, int]]:
         """Return the inner rows (first, last) of each block of ciphertexts."""
         return self.lengths.blocks(product)
 
+
+class CrossKey(_Side):
+    """The encryptor's side. One key serves one purpose of one run; `erase` ends it."""
+
     @abstractmethod
+    def public(self, nonce: bytes) -> bytes:
+        """Return the public key for the multiplier that sent this nonce."""
+
     def encrypt(
         self,
         product: Product,
@@ -135,13 +140,25 @@ class CrossKey(ABC):
         """Encrypt these blocks of U, each a message. The work runs on `mapper.local`: it takes the key.
 
         `repeatable`: the randomness follows from the key, the product, the number of the block and its rows,
-        so that the same rows give the same bytes. Whoever gets them learns that they are the same, and no
-        more. Raises RangeError for a number of U that is not finite or too large, as `Evaluation.add` does.
+        so that the same rows give the same bytes. Raises RangeError as `Evaluation.add` does.
         """
+        return self._encrypt(product, blocks, operand, mapper.local, repeatable)
 
-    @abstractmethod
     def read(self, product: Product, reply: bytes) -> Share:
         """Return this party's share of U'V: (5, left, right)."""
+        check_length("reply", reply, self.lengths.reply(product))
+        return self._read(product, reply)
+
+    def _rows(self, product: Product, block: int, operand: Operand) -> Rows:
+        return rows_of(operand, *self.blocks(product)[block], product.left, "left")
+
+    @abstractmethod
+    def _encrypt(
+        self, product: Product, blocks: Sequence[int], operand: Operand, mapper: Mapper, repeatable: bool
+    ) -> list[bytes]: ...
+
+    @abstractmethod
+    def _read(self, product: Product, reply: bytes) -> Share: ...
 
     @abstractmethod
     def to_bytes(self) -> bytes:
@@ -152,43 +169,37 @@ class CrossKey(ABC):
         """Forget the secret key. Anything that needs it raises afterwards."""
 
 
-class CrossPublic(ABC):
+class CrossPublic(_Side):
     """The multiplier's side: somebody else's public key."""
-
-    lengths: Lengths
-
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        """Return the blocks, as the key does."""
-        return self.lengths.blocks(product)
 
     @abstractmethod
     def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
         """Begin one product.
 
-        `seed`: secret bytes from which all randomness of the reply follows, so that the same question has the
-        same reply. It has to depend on both factors and on the key. Without one the operating system draws.
+        `seed`: secret bytes from which all randomness of the reply follows. It has to depend on both factors
+        and on the key. Without one the operating system draws.
         """
 
 
 class Evaluation(ABC):
-    """The multiplier's work on one product, whose blocks have these places (first, last)."""
+    """The multiplier's work on one product."""
 
-    def __init__(self, product: Product, places: Sequence[tuple[int, int]]) -> None:
-        self._product, self._due, self._finished = product, dict(enumerate(places)), False
+    def __init__(self, product: Product, lengths: Lengths) -> None:
+        self._product, self._lengths, self._finished = product, lengths, False
+        self._due = dict(enumerate(lengths.blocks(product)))
 
     def add(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper = SERIAL) -> None:
         """Multiply blocks, by number, by the same inner rows of V. The sums do not depend on the mapper.
 
-        Pieces of work carry ciphertexts and this party's own rows, and no key. Raises FormatError for other
-        bytes than are due. A block counts once.
-
-        Raises RangeError for a number of V that is not finite or above the declared size. That depends on
-        private numbers, and the peer sees that the run ends. The message names the largest number. It is for
-        this party alone: a transport must not pass it on. Callers declare a size that sound data never reach.
+        Raises FormatError for other bytes than are due. Raises RangeError for a number of V that is not
+        finite or above the declared size. That depends on private numbers, and the peer sees that the run
+        ends. The message names the largest number: a transport must not pass it on.
         """
-        for block in blocks:
+        for block, message in blocks.items():
             if block not in self._due:
                 raise FormatError(f"block {block} is not due: it came before, or there is no such block")
+            first, last = self._due[block]
+            check_length(f"block {block}", message, self._lengths.block(self._product, last - first))
         self._multiply(blocks, operand, mapper)
         for block in blocks:
             del self._due[block]
@@ -201,6 +212,9 @@ class Evaluation(ABC):
             raise FormatError(f"{len(self._due)} blocks of the product have not come")
         self._finished = True
         return self._reply()
+
+    def _rows(self, block: int, operand: Operand) -> Rows:
+        return rows_of(operand, *self._due[block], self._product.right, "right")
 
     @abstractmethod
     def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None: ...

@@ -5,19 +5,16 @@ offset s D, entry i at s D + i. The multiplier multiplies by sum_s V[s, j] X**(-
 0..I-1 of the sum are column j of U'V. The columns j in groups of g share a response: column j is shifted by
 (j mod g) I, so that D has to be at least g I.
 
-With g = 1 the multiplier shifts by multiples of D alone, so coefficients i and i' that differ modulo D never
-meet. c0 is then neither computed nor sent at the padding, places I..D-1 of a row. Which places are left out
-is public and the same for every message.
+With g = 1 coefficients i and i' that differ modulo D never meet, so c0 is neither computed nor sent at the
+padding, places I..D-1 of a row.
 
 A larger D means fewer responses and more ciphertexts. `layout` takes the D with the smallest cost in bytes,
-where processor time counts as bytes too. 301 columns become two panels, of 256 and 45 columns, where that
-costs less.
+where processor time counts as bytes too. 301 columns become panels of 256 and 45, where that costs less.
 
-Of c1 a reply has the highest 71 of its 105 bits, or the highest 42. What is cut off is multiplied by s when a
-reply is read: rounding to 2**34 becomes an error of about 2**38 (tests/crypto/blind/noise.py). In products
-with 70 fraction bits that is 2**-32. Products with a right factor of 67 bits in one piece have more noise
-than 42 bits of c1 bring, 2**67, and scores can bear it: they have 95 fraction bits. 71 bits are three limbs
-and a byte.
+Of c1 a reply has the highest 71 of its 105 bits, three limbs and a byte, or the highest 42. What is cut off
+is multiplied by s when a reply is read: rounding to 2**34 becomes an error of about 2**38
+(tests/crypto/blind/noise.py), 2**-32 in products with 70 fraction bits. Products with a right factor of 67
+bits in one piece have more noise than 42 bits of c1 bring, and scores, with 95 fraction bits, can bear it.
 """
 
 from __future__ import annotations
@@ -183,36 +180,29 @@ class Layout:
 @cache
 def layout(product: Product) -> Layout:
     """Choose the panels of a product by cost."""
-    whole = product.left // DEGREE * DEGREE
+    whole, left = product.left // DEGREE * DEGREE, product.left
     panels = [_best(product, first, first + DEGREE)[1] for first in range(0, whole, DEGREE)]
-    rest = product.left - whole
-    if rest:
-        cost, one = _best(product, whole, product.left)
-        half = 1 << (rest.bit_length() - 1)
-        two = []
-        if half < rest:
-            first_cost, first = _best(product, whole, whole + half)
-            second_cost, second = _best(product, whole + half, product.left)
-            if first_cost + second_cost < cost:
-                two = [first, second]
-        panels += two or [one]
+    if rest := left - whole:
+        cost, one = _best(product, whole, left)
+        middle = whole + (1 << (rest.bit_length() - 1))
+        halves = [_best(product, whole, middle), _best(product, middle, left)] if middle < left else []
+        split = bool(halves) and sum(each for each, _ in halves) < cost
+        panels += [panel for _, panel in halves] if split else [one]
     return Layout(product, tuple(panels))
 
 
 def _best(product: Product, first: int, last: int) -> tuple[float, Panel]:
-    least = 1 << (last - first - 1).bit_length()
-    spans = [1 << power for power in range(DEGREE.bit_length()) if 1 << power >= least]
-    options = []
-    for span in spans:
+    """Return the cheapest panel, of the largest span if several are, and its cost."""
+    span, options = DEGREE, []
+    while span >= last - first:
         panel = Panel(first, last, product.right, span)
         seconds = CIPHERTEXT_SECONDS + COLUMN_SECONDS * product.right
         each = CIPHERTEXT_BYTES * panel.sent / span + seconds * BYTES_PER_SECOND
-        cost = product.digits * panel.ciphertexts(product.inner) * each
         reply = Layout(product, ()).response_bytes + RESPONSE_SECONDS * BYTES_PER_SECOND
-        cost += panel.responses * reply
-        options.append((cost, -span, panel))
-    cost, _, panel = min(options, key=lambda each: each[:2])
-    return cost, panel
+        cost = product.digits * panel.ciphertexts(product.inner) * each + panel.responses * reply
+        options.append((cost, panel))
+        span //= 2
+    return min(options, key=lambda option: option[0])
 
 
 def kept_limbs(bits: int) -> int:

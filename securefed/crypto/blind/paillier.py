@@ -5,14 +5,10 @@
                   powers of U's ciphertexts; results of several j in one ciphertext by Horner's rule, if there
                   is room; times r**n; times 1 + n m, m uniform mod n
 
-All entries of a row meet the same multiplier V[r, j], so that they can share a ciphertext. Rows cannot: each
-has a multiplier of its own.
-
 Each ciphertext of the reply is exactly uniform among the units mod n**2, whatever units the encryptor sent
 and whatever V is, because the key's proof says that gcd(n, phi(n)) = 1. A reply's plaintext is M + m mod n,
 where M holds S[i, j] + 2**b in slots of W bits. Both parties cut their slots out: the shares add up to
-S[i, j], or to one more. A slot is wrong with probability 2**-40 (docs/proofs.md). The number of
-multiplications follows from public sizes: zeros are not skipped.
+S[i, j], or to one more (docs/proofs.md). The number of multiplications follows from public sizes.
 """
 
 from __future__ import annotations
@@ -20,8 +16,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b, sha512
+from itertools import islice
 from typing import cast
 
 import numpy as np
@@ -36,8 +32,8 @@ from securefed.crypto.blind.interface import (
     Lengths,
     Operand,
     Product,
+    Rows,
     check_nonce,
-    rows_of,
 )
 from securefed.crypto.paillier.keys import (
     PaillierPublicKey,
@@ -51,7 +47,7 @@ from securefed.crypto.paillier.keys import (
 from securefed.crypto.paillier.masking import horner, join_integers
 from securefed.crypto.paillier.powers import column_powers, cut_column
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, below_from, key_stream, unit_from
-from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 from securefed.crypto.wire import HEADER, Frame, Kind
 from securefed.errors import BadKey, CapacityError, FormatError, RangeError, WrongKey
@@ -146,11 +142,6 @@ class Slots:
         return [(-piece - (1 << self.offset_bits)) % (1 << WIDTH) for piece in self.cut(masks)]
 
 
-def exponent_bits(product: Product) -> int:
-    """Return the bits of a right entry without its sign."""
-    return min(WIDTH - 1, product.right_bits)
-
-
 class PaillierLengths(Lengths):
     """Lengths that follow from slots, for a modulus of so many bits."""
 
@@ -169,9 +160,8 @@ class PaillierLengths(Lengths):
         return Slots.of(product, self._bits).replies * self._ciphertext
 
 
-def _limbs(operand: Operand, first: int, last: int, columns: int, bits: int, side: str) -> Share:
-    """Read rows of this party's own factor, checked for their shape and declared size."""
-    rows = rows_of(operand, first, last, columns, side)
+def _limbs(rows: Rows, bits: int) -> Share:
+    """Return rows of this party's own factor, checked for their declared size."""
     whole = rows.dtype == np.int64
     if not whole and not (np.abs(rows) < MOST_FLOAT).all():
         raise RangeError("a factor has an entry that is not finite or not below 2**51; give limbs instead")
@@ -205,33 +195,27 @@ class PaillierCrossKey(CrossKey):
         check_nonce(nonce)
         return self._secret.proven(nonce)
 
-    def encrypt(
-        self,
-        product: Product,
-        blocks: Sequence[int],
-        operand: Operand,
-        mapper: Mapper = SERIAL,
-        *,
-        repeatable: bool = False,
+    def _encrypt(
+        self, product: Product, blocks: Sequence[int], operand: Operand, mapper: Mapper, repeatable: bool
     ) -> list[bytes]:
-        slots, places, half = Slots.of(product, self._side.bits), self.blocks(product), 1 << (WIDTH - 1)
+        slots, half = Slots.of(product, self._side.bits), 1 << (WIDTH - 1)
         plaintexts: list[list[mpz]] = []
+        residues: list[mpz] = []
         for block in blocks:
-            limbs = _limbs(operand, *places[block], product.left, product.left_bits, "left")
-            signed = [m - 2 * half if m >= half else m for m in shares.to_integers(limbs)]
-            rows = (signed[start : start + product.left] for start in range(0, len(signed), product.left))
-            plaintexts.append([plaintext for row in rows for plaintext in slots.pack_row(row)])
-        if repeatable:
-            pairs = zip(blocks, plaintexts, strict=True)
-            residues = iter([r for block, integers in pairs for r in self._again(product, block, integers)])
-        else:
+            integers = shares.to_integers(_limbs(self._rows(product, block, operand), product.left_bits))
+            signed = [m - 2 * half if m >= half else m for m in integers]
+            starts = range(0, len(signed), product.left)
+            packed = [m for start in starts for m in slots.pack_row(signed[start : start + product.left])]
+            plaintexts.append(packed)
+            if repeatable:
+                residues += self._again(product, block, packed)
+        if not repeatable:
             # Other processes build their own tables and keep nothing: `erase` is true.
-            residues = iter(self._secret.draw(sum(map(len, plaintexts)), mapper.local, keep=False))
-        messages = []
-        for integers in plaintexts:
-            drawn = [next(residues) for _ in integers]
-            messages.append(join_integers(self._side.combine(integers, drawn), self._side.ciphertext_bytes))
-        return messages
+            residues = self._secret.draw(sum(map(len, plaintexts)), mapper, keep=False)
+        drawn, size = iter(residues), self._side.ciphertext_bytes
+        return [
+            join_integers(self._side.combine(each, islice(drawn, len(each))), size) for each in plaintexts
+        ]
 
     def _again(self, product: Product, block: int, plaintexts: list[mpz]) -> list[mpz]:
         """Draw n-th residues that follow from the key and from all that a block has."""
@@ -240,7 +224,7 @@ class PaillierCrossKey(CrossKey):
         seed = blake2b(content, key=key, person=b"repeatable", digest_size=SEED_BYTES).digest()
         return self._secret.draw_again(key_stream(seed), len(plaintexts))
 
-    def read(self, product: Product, reply: bytes) -> Share:
+    def _read(self, product: Product, reply: bytes) -> Share:
         secret, slots = self._secret, Slots.of(product, self._side.bits)
         ciphertexts = self._side.read_ciphertexts(reply, slots.replies)
         return _share(slots.cut(secret._owner.decrypt(ciphertexts)), product)
@@ -268,7 +252,7 @@ class PaillierEvaluation(Evaluation):
     """Products of powers so far, for each group of columns of U and each column of V, then packed."""
 
     def __init__(self, public: PaillierPublicKey, product: Product, source: ByteSource) -> None:
-        super().__init__(product, PaillierLengths(public.bits).blocks(product))
+        super().__init__(product, PaillierLengths(public.bits))
         self._public, self._slots, self._source = public, Slots.of(product, public.bits), source
         self._sums = [mpz(1)] * (self._slots.groups * product.right)
         self._hidden: list[mpz] = []
@@ -277,7 +261,6 @@ class PaillierEvaluation(Evaluation):
     def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
         if not blocks:
             return
-        product = self._product
         columns: list[list[mpz]] = [[] for _ in range(self._slots.groups)]
         factors = []
         for block, data in blocks.items():
@@ -285,7 +268,7 @@ class PaillierEvaluation(Evaluation):
             ciphertexts = self._public.read_ciphertexts(data, (last - first) * len(columns))
             for i, column in enumerate(columns):
                 column += ciphertexts[i :: len(columns)]
-            factors.append(_limbs(operand, first, last, product.right, product.right_bits, "right"))
+            factors.append(_limbs(self._rows(block, operand), self._product.right_bits))
         products = self._powers(columns, np.concatenate(factors, axis=1), mapper)
         square = self._public.square
         self._sums = [a * b % square for a, b in zip(self._sums, products, strict=True)]
@@ -295,7 +278,8 @@ class PaillierEvaluation(Evaluation):
     def _powers(self, columns: list[list[mpz]], factors: Share, mapper: Mapper) -> list[mpz]:
         """Return each group's product for each column of V. Groups are cut up only if workers would idle."""
         slices = min(self._product.right, -(-mapper.workers // len(columns)))
-        exponents, bits = factors.transpose(0, 2, 1), exponent_bits(self._product)
+        # Without their signs exponents have a bit less.
+        exponents, bits = factors.transpose(0, 2, 1), min(WIDTH - 1, self._product.right_bits)
         pieces = [
             piece
             for column in columns
@@ -329,26 +313,6 @@ class PaillierEvaluation(Evaluation):
         return reply, _share(self._slots.multiplier_share(masks), self._product)
 
 
-def _generate(key_bits: int, allow_small: bool) -> CrossKey:
-    return PaillierCrossKey(generate_secret_key(key_bits, allow_small=allow_small))
-
-
-def _load_key(allow_small: bool, data: bytes) -> CrossKey:
-    """Read a key that this party kept: the primes are tested again."""
-    frame = Frame.from_bytes(data, Kind.SECRET_KEY)
-    return PaillierCrossKey(PaillierSecretKey.from_frame(frame, allow_small=allow_small))
-
-
-def _load(allow_small: bool, data: bytes, nonce: bytes) -> CrossPublic:
-    check_nonce(nonce)
-    try:
-        frame = Frame.from_bytes(data, Kind.PUBLIC_KEY)
-        public = PaillierPublicKey.from_frame(frame, allow_small=allow_small, context=nonce)
-    except (FormatError, WrongKey) as error:
-        raise BadKey(f"public key: {error}") from None
-    return PaillierCrossPublic(public)
-
-
 def paillier_scheme(key_bits: int = KEY_BITS, allow_small: bool = False) -> CrossScheme:
     """Return `cross` under Paillier with keys of another size, or raise BadKey for one that is not allowed.
 
@@ -356,12 +320,24 @@ def paillier_scheme(key_bits: int = KEY_BITS, allow_small: bool = False) -> Cros
     tests: such keys protect nothing.
     """
     check_size(key_bits, allow_small)
-    return CrossScheme(
-        "paillier",
-        partial(_generate, key_bits, allow_small),
-        partial(_load, allow_small),
-        partial(_load_key, allow_small),
-    )
+
+    def generate() -> CrossKey:
+        return PaillierCrossKey(generate_secret_key(key_bits, allow_small=allow_small))
+
+    def load_public(data: bytes, nonce: bytes) -> CrossPublic:
+        check_nonce(nonce)
+        try:
+            frame = Frame.from_bytes(data, Kind.PUBLIC_KEY)
+            public = PaillierPublicKey.from_frame(frame, allow_small=allow_small, context=nonce)
+        except (FormatError, WrongKey) as error:
+            raise BadKey(f"public key: {error}") from None
+        return PaillierCrossPublic(public)
+
+    def load_key(data: bytes) -> CrossKey:
+        frame = Frame.from_bytes(data, Kind.SECRET_KEY)
+        return PaillierCrossKey(PaillierSecretKey.from_frame(frame, allow_small=allow_small))
+
+    return CrossScheme("paillier", generate, load_public, load_key)
 
 
 PAILLIER = paillier_scheme()

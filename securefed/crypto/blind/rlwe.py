@@ -6,15 +6,12 @@
                  sends the highest 71 or 42 bits of c1, and c0 at the places of U'V alone
     encryptor    reads c0 + c1 s
 
-What each party learns. The multiplier sees ciphertexts under a key that it does not have: RLWE with a ternary
-secret, where eprint 2024/463 allows 106 bits of q at this N for 128 bits of classical security. The encryptor
-sees a c1 that is statistically close to uniform (`evaluation`) and a c0 that is uniform because of the mask,
-for any ciphertexts and any public key that it sent. Time and size depend on shapes alone: zeros are
-multiplied as all other numbers are. Nothing here opens anything for the multiplier.
+The multiplier sees ciphertexts under a key that it does not have (docs/security.md). The encryptor sees a c1
+that is statistically close to uniform (`evaluation`) and a c0 that is uniform because of the mask, for any
+ciphertexts and any public key that it sent. Time and size depend on shapes alone.
 
 A message is a fresh seed of 32 bytes and then, for each chunk of `Layout.chunks`, the residues of c0, packed.
-c1 is expanded from the seed in the Y-domain, where the multiplier needs it, and interpolated here. A party
-cannot send any other c1.
+c1 is expanded from the seed in the Y-domain and interpolated here. A party cannot send any other c1.
 """
 
 from __future__ import annotations
@@ -46,8 +43,8 @@ from securefed.crypto.blind.interface import (
     Lengths,
     Operand,
     Product,
+    Rows,
     check_nonce,
-    rows_of,
 )
 from securefed.crypto.blind.layout import Chunk, Layout, bodies_from_bytes, kept_limbs, layout
 from securefed.crypto.lattice.ring import BATCH, DEGREE, RING, Spectra, multiply, reduce, spectrum
@@ -75,7 +72,7 @@ def public_polynomials(secret: Secret, nonce: bytes, source: ByteSource) -> byte
     return RING.to_bytes(keys)
 
 
-def _messages(rows: Floats | Share, chunk: Chunk, digits: int, size: int) -> list[Floats]:
+def _messages(rows: Rows, chunk: Chunk, digits: int, size: int) -> list[Floats]:
     """Return round(q m 2**(size digit) / 2**105) for each prime: (ciphertexts, t, columns), below 2**52."""
     if rows.dtype != np.int64:
         scaled = np.rint(rows * (RING.modulus / 2.0**WIDTH))
@@ -92,7 +89,7 @@ def _messages(rows: Floats | Share, chunk: Chunk, digits: int, size: int) -> lis
     return [np.concatenate(parts) for parts in zip(*digit_parts, strict=True)]
 
 
-def encrypted_block(source: ByteSource, secret: Secret, plan: Layout, rows: Floats | Share) -> bytes:
+def encrypted_block(source: ByteSource, secret: Secret, plan: Layout, rows: Rows) -> bytes:
     """Return the message of one block of rows of U, or raise RangeError for numbers that are too large."""
     seed = source(SEED_BYTES)
     factor, parts, chunks = spectrum(secret), [seed], plan.chunks(rows.shape[-2])
@@ -148,12 +145,12 @@ def read_reply(secret: Secret, plan: Layout, reply: bytes) -> Share:
     return shares.carry(share)
 
 
-def _encrypt_block(task: tuple[Secret, Product, Floats | Share, bytes]) -> bytes:
+def _encrypt_block(task: tuple[Secret, Product, Rows, bytes]) -> bytes:
     secret, product, rows, seed = task
     return encrypted_block(key_stream(seed), secret, layout(product), rows)
 
 
-def _multiply_blocks(task: tuple[Product, list[tuple[bytes, Floats | Share]]]) -> list[Sums]:
+def _multiply_blocks(task: tuple[Product, list[tuple[bytes, Rows]]]) -> list[Sums]:
     product, blocks = task
     totals: list[Sums] = []
     for message, rows in blocks:
@@ -195,45 +192,30 @@ class RlweKey(CrossKey):
         return self._kept
 
     def public(self, nonce: bytes) -> bytes:
-        """Return b_1..b_7 for the multiplier that sent this nonce.
-
-        Errors depend on the nonce and on a secret seed. The same nonce gets the same bytes: fresh errors for
-        the same a_i could be averaged away.
-        """
+        """Return b_1..b_7. The same nonce gets the same bytes: fresh errors could be averaged away."""
         check_nonce(nonce)
         secret, seed = self._secret, hashlib.sha256(self._error_seed + nonce).digest()
         return public_polynomials(secret, nonce, key_stream(seed))
 
-    def encrypt(
-        self,
-        product: Product,
-        blocks: Sequence[int],
-        operand: Operand,
-        mapper: Mapper = SERIAL,
-        *,
-        repeatable: bool = False,
+    def _encrypt(
+        self, product: Product, blocks: Sequence[int], operand: Operand, mapper: Mapper, repeatable: bool
     ) -> list[bytes]:
-        secret, places = self._secret, self.blocks(product)
-
-        def task(block: int) -> tuple[Secret, Product, Floats | Share, bytes]:
-            rows = rows_of(operand, *places[block], product.left, "left")
+        secret, tasks = self._secret, []
+        for block in blocks:
+            rows = self._rows(product, block, operand)
             seed = self._seed_of(product, block, rows) if repeatable else os.urandom(SEED_BYTES)
-            return secret, product, rows, seed
+            tasks.append((secret, product, rows, seed))
+        return (mapper if len(blocks) > 1 else SERIAL).map(_encrypt_block, tasks)
 
-        return (mapper.local if len(blocks) > 1 else SERIAL).map(_encrypt_block, map(task, blocks))
-
-    def _seed_of(self, product: Product, block: int, rows: Floats | Share) -> bytes:
+    def _seed_of(self, product: Product, block: int, rows: Rows) -> bytes:
         """The randomness of a block, from the key and all that is encrypted."""
         content = f"{product} {block}".encode() + np.ascontiguousarray(rows).tobytes()
         return hashlib.blake2b(
             content, key=self._error_seed, person=b"repeatable", digest_size=SEED_BYTES
         ).digest()
 
-    def read(self, product: Product, reply: bytes) -> Share:
-        secret, plan = self._secret, layout(product)
-        if len(reply) != plan.reply_bytes():
-            raise FormatError(f"reply: {len(reply)} bytes given, {plan.reply_bytes()} are due")
-        return read_reply(secret, plan, reply)
+    def _read(self, product: Product, reply: bytes) -> Share:
+        return read_reply(self._secret, layout(product), reply)
 
     def to_bytes(self) -> bytes:
         _ = self._secret  # raises once it is erased
@@ -265,38 +247,21 @@ class RlweEvaluation(Evaluation):
     """Sums of ciphertexts times V, until they are answered."""
 
     def __init__(self, plan: Layout, rerandomiser: Rerandomiser, source: ByteSource) -> None:
-        super().__init__(plan.product, plan.blocks())
+        super().__init__(plan.product, RlweLengths())
         self._plan, self._rerandomiser, self._source = plan, rerandomiser, source
         self._totals: list[Sums] = []
 
     def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
-        plan, product = self._plan, self._product
-        for block, message in blocks.items():
-            first, last = self._due[block]
-            if len(message) != plan.block_bytes(last - first):
-                raise FormatError(
-                    f"block {block}: {len(message)} bytes given, {plan.block_bytes(last - first)} are due"
-                )
         # One piece of work a process: each returns one sum, however many blocks it has.
-        numbers = list(blocks)
-        size = -(-len(numbers) // mapper.workers) if len(numbers) > 1 else 1
-        tasks = (
-            (
-                product,
-                [(blocks[n], rows_of(operand, *self._due[n], product.right, "right")) for n in some],
-            )
-            for some in (numbers[start : start + size] for start in range(0, len(numbers), size))
-        )
-        for sums in (mapper if len(numbers) > 1 else SERIAL).map(_multiply_blocks, tasks):
+        pairs = [(message, self._rows(block, operand)) for block, message in blocks.items()]
+        size = max(1, -(-len(pairs) // mapper.workers))
+        tasks = [(self._product, pairs[start : start + size]) for start in range(0, len(pairs), size)]
+        for sums in (mapper if len(pairs) > 1 else SERIAL).map(_multiply_blocks, tasks):
             add_sums(self._totals, sums)
 
     def _reply(self) -> tuple[bytes, Share]:
         totals, self._totals = self._totals, []
         return responded(self._source, self._plan, totals, self._rerandomiser)
-
-
-def _generate() -> CrossKey:
-    return RlweKey(os.urandom(SEED_BYTES))
 
 
 def _load_public(data: bytes, nonce: bytes) -> CrossPublic:
@@ -309,13 +274,11 @@ def _load_public(data: bytes, nonce: bytes) -> CrossPublic:
         raise BadKey(f"public key: {error}") from error
 
 
-RLWE = CrossScheme("rlwe", _generate, _load_public, RlweKey)
-
-
-# For the registry of schemes. The ring has one size.
+RLWE = CrossScheme("rlwe", lambda: RlweKey(os.urandom(SEED_BYTES)), _load_public, RlweKey)
 
 
 def cross_scheme(key_bits: int) -> CrossScheme:
+    """For the registry of schemes. The ring has one size."""
     return RLWE
 
 

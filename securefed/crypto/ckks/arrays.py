@@ -1,10 +1,8 @@
 """CKKS arrays: ciphertexts and their operations, masked blocks, openings and masks.
 
-An array has public numbers (`ArrayForm`): the layout, the scale, the magnitude and the parts of its noise.
-Coefficients of a result stay below 2^magnitude, else CapacityError comes before any computation. One
-contraction with plain numbers is possible. Its sums leave under a mask only. Multipliers are divided by a
-power of two not below the largest of them. With `fixed` that power is public. Without, it stays with the
-caller as long as the result is opened. A disclosure contains it.
+An array has public numbers (`ArrayForm`). One contraction with plain numbers is possible. Its sums leave
+under a mask only. The scale of multipliers is public with `fixed`, else it stays with the caller as long as
+the result is opened. A disclosure contains it.
 
     requester                                         key-holder
     c1 + zero's, c0 + zero's + mask at the places  ->
@@ -14,14 +12,12 @@ caller as long as the result is opened. A disclosure contains it.
 
 The key-holder sees uniform residues and a fresh c1. It returns the layout's coefficients, for sums as many as
 there are sums. So the requester learns the sums, blurred by the flood, but neither single rows nor the noise.
-For a disclosure the requester floods instead and hands over the mask. The key-holder then learns the values
-and nothing about their computation.
+For a disclosure the requester floods instead and hands over the mask.
 
 Limits: the parties must follow the protocol. A requester that announces too little noise, or chooses c1
-itself, gets an answer with too little flooding. The layout limits how many coefficients it gets, not what
-they are. The noise bound is heuristic (docs/proofs.md). With inputs of both parties in one result,
-independent flooding meets a weaker simulation notion than a sum that one party alone computed. SEAL's product
-by a plaintext does not run in constant time.
+itself, gets an answer with too little flooding. The noise bound is heuristic (docs/proofs.md). With inputs of
+both parties in one result, independent flooding meets a weaker simulation notion than a sum that one party
+alone computed. SEAL's product by a plaintext does not run in constant time.
 """
 
 from __future__ import annotations
@@ -196,11 +192,7 @@ class CkksEncrypted(Encrypted):
     # What leaves
 
     def mask(self, width: int | None = None) -> tuple[CkksMasked, CkksMask]:
-        """Merge, add an encryption of zero, and mask the coefficients that are sent.
-
-        Only the coefficients of c0 that will be returned are sent, each under a mask uniform modulo q. The
-        encryption of zero hides c1.
-        """
+        """Merge, add an encryption of zero, which hides c1, and mask the coefficients that are sent."""
         layout = self.form.layout
         blocks = [self.public.blinded(item) for item in self._merged()]
         chosen = [block[0][:, places] for block, places in zip(blocks, layout.places, strict=True)]

@@ -3,9 +3,8 @@
 Nothing here looks at a value. A form follows from declared ranges, shapes and operations, so errors, headers
 and the amount of flooding say nothing about data. The one exception is marked: a private scale.
 
-A reader of the exact phase = value + noise can solve for the noise's parts: the secret key or the
-multipliers. So each opening adds a Gaussian flood whose deviation is a multiple of a bound on the noise.
-docs/proofs.md derives the bound.
+Each opening adds a Gaussian flood, a multiple of a bound on the noise (docs/proofs.md derives it): the exact
+noise would show the secret key or the multipliers.
 """
 
 from __future__ import annotations
@@ -53,13 +52,9 @@ class Noise:
     """Added products of one unit."""
 
     def __post_init__(self) -> None:
-        for name, value, least, most in (
-            ("terms", self.terms, 1, MOST_TERMS),
-            ("multiplier bits", self.multiplier_bits, 0, MOST_MULTIPLIER_BITS),
-            ("blocks", self.blocks, 1, _MOST_BLOCKS),
-        ):
-            if not least <= value <= most:
-                raise FormatError(f"noise: {value} {name} given, {least} to {most} are allowed")
+        sound = 1 <= self.terms <= MOST_TERMS and 1 <= self.blocks <= _MOST_BLOCKS
+        if not sound or not 0 <= self.multiplier_bits <= MOST_MULTIPLIER_BITS:
+            raise FormatError(f"noise: {self} given, which no array has")
 
 
 def noise_bound(noise: Noise, coefficients: int, units: int, levels: int) -> float:

@@ -1,12 +1,10 @@
 """CKKS keys.
 
-The public key encrypts, blinds and merges. A KeyHolder has the secret key. Nothing reachable from a public
-key can open anything. The secret key never becomes a SEAL object: opening is one multiplication in numpy.
+The secret key never becomes a SEAL object: opening is one multiplication in numpy.
 
-A public key is an encryption of zero and the Galois keys for merging. Every part is b = -(a s + e) modulo p0
-p1 p2 with a uniform and e small. In the key that leads from sigma(s) back to s, digit i also carries p2 *
-sigma(s) in its residue modulo p_i. That is SEAL's form: the digits of a ciphertext are its residues, and p2
-is divided out at the end. All the a come from one public seed, so a public key is a seed and the b.
+A public key is an encryption of zero and the Galois keys for merging. Every part is b = -(a s + e) modulo
+p0 p1 p2. In the key that leads from sigma(s) back to s, digit i also carries p2 sigma(s) in its residue
+modulo p_i, as SEAL has it. All the a come from one public seed, so a public key is a seed and the b.
 """
 
 from __future__ import annotations

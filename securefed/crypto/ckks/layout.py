@@ -1,17 +1,14 @@
 """The parameter set of CKKS, and the places of values in slots and coefficients.
 
-*Parameters.* Both sides build the one set from this file, and no part of a context is accepted from a peer.
-Frames have a hash of the name and the primes, and a mismatch is refused. The ring is Z_q[X] / (X^N + 1) with
-N = 8192. The chain is three 60-bit primes, 180 bits of the 218 that the homomorphic encryption standard
-allows at this N for 128-bit security. The last prime serves key switching only, so data are modulo
-q = p0 * p1, just under 2^120. Values are scaled to at most 1 and then by 2^76, multipliers by 2^32. Products
-are not rescaled, so they are at 2^108. The room below q/2 is for sums. The room between the noise and 2^76 is
-for flooding at openings.
+*Parameters.* Both sides build the one set from this file, and compare its hash (docs/security.md). N = 8192.
+The last of three 60-bit primes serves key switching only, so data are modulo q = p0 * p1, just under 2^120.
+Values are scaled to at most 1 and then by 2^76, multipliers by 2^32. Products are not rescaled, so they are
+at 2^108. The room below q/2 is for sums. The room between the noise and 2^76 is for flooding at openings.
 
 *Slots.* Slot t of a polynomial is its value at zeta^(4t + 1), zeta = exp(i pi / N), t = 0 .. N/2 - 1. SEAL
-orders its slots by powers of 3. Nothing here rotates slots, and in our order the sums over t = j, j + G,
-j + 2G, ... are again the slots of a polynomial: see `sums`. With w = FFT(slots) / (N/2) and w_k turned by
-zeta^-k, coefficient k is the real part and coefficient k + N/2 the imaginary part of w_k.
+orders its slots by powers of 3. In our order the sums over t = j, j + G, j + 2G, ... are again the slots of a
+polynomial: see `sums`. With w = FFT(slots) / (N/2) and w_k turned by zeta^-k, coefficient k is the real part
+and coefficient k + N/2 the imaginary part of w_k.
 
 *Layouts.* `RowLayout` has one value a slot. With F the columns rounded up to a power of two, a value is at
 slot (row * copies + copy) * F + column of its block. Arrays that do not fill a block are repeated (`copies`),
@@ -19,17 +16,15 @@ so that one product serves several outputs. `SumLayout` is the layout of a contr
 ciphertext whose slots contain products. The sums over the slots j, j + G, j + 2G, ... (G = groups) are the
 results. Multipliers are complex, with one output in the real and one in the imaginary part, and each copy
 takes another pair. So a unit has 2 * copies outputs in its 2G useful coefficients, at multiples of the stride
-(N/2)/G. Both layouts define which coefficients an opening returns. For sums these are only the useful ones,
-so the requester gets sums over rows and nothing finer.
+(N/2)/G. An opening returns only these, so the requester gets sums over rows and nothing finer.
 
-*Merging* puts the useful coefficients of many units into one ciphertext (Chen, Dai, Kim and Song 2020). Two
-with useful coefficients at multiples of s become one with useful coefficients at multiples of s/2:
+*Merging* puts the useful coefficients of many units into one ciphertext (Chen, Dai, Kim and Song 2020):
 
     merge(a, b) = (a + X^(s/2) b) + sigma(a - X^(s/2) b),   sigma: X -> X^(1 + 2N/s)
 
-sigma keeps X^(s k) and negates X^(s/2 + s k). So the useful coefficients are doubled and the others at their
-places cancel. The doubling is undone in advance, by the inverse of 2^m modulo q for a unit with m merges. A
-unit without a partner moves up unchanged: the key-holder never returns the missing partner's places.
+sigma keeps X^(s k) and negates X^(s/2 + s k). So the useful coefficients, at multiples of s, are doubled and
+the others at their places cancel. The doubling is undone in advance, by the inverse of 2^m modulo q for a
+unit with m merges. A unit without a partner moves up unchanged: its places are never returned.
 """
 
 from __future__ import annotations
@@ -95,9 +90,8 @@ def coefficients(slots: Floats | Complex) -> Floats:
 def sums(useful: Floats, stride: int) -> Complex:
     """Return the (..., G) sums over slots j, j + G, ... from (..., 2G) coefficients at multiples of `stride`.
 
-    The sum over x = 1 + 4j mod 4G of p(zeta^x) keeps the coefficients at multiples of (N/2)/G and multiplies
-    them by (N/2)/G: the others cancel over the roots of unity. The kept ones form a polynomial in a ring of
-    2G coefficients, and the sums are its slots.
+    The sum over x = 1 + 4j mod 4G of p(zeta^x) multiplies the coefficients at multiples of (N/2)/G by that:
+    the others cancel. They form a polynomial in a ring of 2G coefficients, and the sums are its slots.
     """
     groups = useful.shape[-1] // 2
     joined = (useful[..., :groups] + 1j * useful[..., groups:]) * _turn(groups)

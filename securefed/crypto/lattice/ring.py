@@ -5,20 +5,18 @@ of them exactly. Arrays of residues have the primes first: (k, ...).
 
 **Y-domain.** Let Y = X**D and t = 4096 / D. At each of the t roots w of Y**t = -1 a polynomial is one in
 X of degree below D. A polynomial in Y alone is one number at each root, so a product with it costs no
-transform in X. `YDomain` evaluates and interpolates, for all polynomials of a block at once, by BLAS. Beyond
-64 roots it does so in two steps (Cooley and Tukey), the order of the roots being (h1, h2) for the root
-number h1 + t1 h2.
+transform in X. Beyond 64 roots `YDomain` takes two steps (Cooley and Tukey), the order of the roots being
+(h1, h2) for the root number h1 + t1 h2.
 
 **Between q and 2**105.** `lifted` gives round(q m / 2**105) of m modulo 2**105. `switched` gives
 x 2**105 / q modulo 2**105 of x modulo q, rounded. With x_i = x (q / p_i)**-1 mod p_i, x / q is the sum of
 x_i / p_i modulo 1. The limbs of 2**105 / p_i are constants, so both maps are products with 5-column matrices.
 
 **Products** of any two polynomials take complex transforms of half the length. A real polynomial a becomes
-z_j = a_j + i a_(j + 2048). Modulo X**2048 - i these multiply as the real ones do modulo X**4096 + 1. The
-roots of X**2048 = i are exp(i pi / 4096) times the roots of unity of order 2048, so a twist and one complex
-transform evaluate z at all of them. With A and B the Euclidean norms of the factors, a transform of length n
-errs by at most log2(n) * 7 * 2**-53 of the norm (Higham, "Accuracy and Stability of Numerical Algorithms",
-theorem 24.2). So a coefficient errs by less than 2**-45 A B (tests/crypto/blind/noise.py).
+z_j = a_j + i a_(j + 2048). Modulo X**2048 - i these multiply as the real ones do modulo X**4096 + 1. A twist
+by exp(i pi / 4096) and one complex transform evaluate z at the roots of X**2048 = i. With A and B the
+Euclidean norms of the factors, a coefficient errs by less than 2**-45 A B (Higham, "Accuracy and Stability of
+Numerical Algorithms", theorem 24.2; tests/crypto/blind/noise.py).
 """
 
 from __future__ import annotations
@@ -58,15 +56,8 @@ SPARE_LIMBS = 2
 """Limbs below the unit in the constants of `switched`: its error before rounding is below 2**-20."""
 
 
-@cache
-def _twist() -> Spectra:
-    turns: Spectra = np.exp(1j * np.pi * np.arange(HALF) / DEGREE)
-    return turns
-
-
-@cache
-def _untwist() -> Spectra:
-    return _twist().conj()
+_TWIST: Spectra = np.exp(1j * np.pi * np.arange(HALF) / DEGREE)
+_UNTWIST = _TWIST.conj()
 
 
 def spectrum(polynomials: NDArray[np.float64] | NDArray[np.int8], out: Spectra | None = None) -> Spectra:
@@ -74,7 +65,7 @@ def spectrum(polynomials: NDArray[np.float64] | NDArray[np.int8], out: Spectra |
     shape = (*polynomials.shape[:-1], HALF)
     folded = np.empty(shape, dtype=np.complex128) if out is None else out
     folded.real, folded.imag = polynomials[..., :HALF], polynomials[..., HALF:]
-    folded *= _twist()
+    folded *= _TWIST
     return np.fft.fft(folded, out=folded)
 
 
@@ -83,7 +74,7 @@ def inverse(spectra: Spectra, count: int = DEGREE, out: Floats | None = None) ->
     np.fft.ifft(spectra, out=spectra)
     kept = min(count, HALF)
     turned = spectra[..., :kept]
-    turned *= _untwist()[:kept]
+    turned *= _UNTWIST[:kept]
     polynomials = np.empty((*spectra.shape[:-1], count)) if out is None else out
     np.rint(turned.real, out=polynomials[..., :kept])
     if count > HALF:
@@ -212,11 +203,9 @@ class YDomain:
 
 
 class Ring:
-    """Z_q[X]/(X**4096 + 1) for a list of primes below 2**21 that are 1 modulo 8192."""
+    """Z_q[X]/(X**4096 + 1)."""
 
-    def __init__(self, primes: tuple[int, ...] = PRIMES) -> None:
-        self.primes = primes
-        self.modulus = prod(primes)
+    primes, modulus = PRIMES, prod(PRIMES)
 
     @cache  # noqa: B019  # there is one ring, for ever
     def y_domain(self, index: int, roots: int) -> YDomain:
@@ -234,22 +223,15 @@ class Ring:
         powers = [pow(2, LIMB_BITS * limb) for limb in range(LIMBS + 1)]
         return np.array([[_centred(power, prime) for power in powers] for prime in self.primes])
 
-    def residues(self, share: Share) -> Floats:
-        """Reduce numbers modulo 2**105 by their representatives in [0, 2**105): (5, ...) to (k, ...)."""
-        return self._from_limbs(share.astype(np.float64))
-
-    def centred_residues(self, share: Share) -> Floats:
-        """Reduce numbers modulo 2**105 by their representatives nearest to 0."""
-        wide = np.empty((LIMBS + 1, *share.shape[1:]))
-        wide[:LIMBS] = share
-        wide[LIMBS] = -(share[LIMBS - 1] >> (LIMB_BITS - 1))
-        return self._from_limbs(wide)
-
-    def _from_limbs(self, limbs: Floats) -> Floats:
-        residues = self._limb_residues[:, : len(limbs)] @ limbs.reshape(len(limbs), -1)
+    def residues(self, share: Share, *, centred: bool = False) -> Floats:
+        """Reduce numbers modulo 2**105, (5, ...) to (k, ...), in [0, 2**105) or, `centred`, nearest to 0."""
+        limbs = np.empty((LIMBS + 1, *share.shape[1:]))
+        limbs[:LIMBS] = share
+        limbs[LIMBS] = -(share[LIMBS - 1] >> (LIMB_BITS - 1)) if centred else 0
+        residues = self._limb_residues @ limbs.reshape(LIMBS + 1, -1)
         for index, prime in enumerate(self.primes):
             reduce(residues[index], prime)
-        return residues.reshape(-1, *limbs.shape[1:])
+        return residues.reshape(-1, *share.shape[1:])
 
     def lifted(self, share: Share) -> Floats:
         """Return the residues of floor(q m / 2**105 + 1/2), (k, ...), of m modulo 2**105.

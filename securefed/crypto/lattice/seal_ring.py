@@ -4,9 +4,8 @@
 and long integers are cut into pieces of 30 and 60 bits and folded. Arrays have the primes on their last axis
 but one, (..., primes, coefficients), as SEAL stores them.
 
-*SEAL* has the transforms and the arithmetic of ciphertexts. Its binding gives no access to coefficients
-except one at a time; it saves to a path and loads from one. A memfd under /proc/self/fd is such a path
-(elsewhere a temporary file of mode 0600 is), and the form is simple:
+*SEAL* has the transforms and the arithmetic of ciphertexts. Its binding saves objects to a path and loads
+from one: a memfd under /proc/self/fd, or elsewhere a temporary file of mode 0600. The form is simple:
 
     object      header, parameter id (4 u64), [fields], array
     header      magic u16, header size u8, version u8 u8, compression u8, reserved u16, size u64
@@ -15,10 +14,9 @@ except one at a time; it saves to a path and loads from one. A memfd under /proc
     plaintext   fields: coefficients u64, scale f64
     Galois keys fields: count u64, then for each index a u64 count and that many ciphertexts
 
-Everything is written uncompressed from residues that the caller has validated. Saving always compresses
-(zstd); residues do not compress, so the frames consist of raw blocks, which are read here. Should a block be
-compressed after all, the words are read one by one. SEAL's own scales are 1 throughout: the scales are ours
-to track.
+Objects are written uncompressed from validated residues. Saving always compresses (zstd). Residues do not
+compress, so the frames consist of raw blocks, which are read here. Should a block be compressed after all,
+the words are read one by one. SEAL's own scales are 1 throughout: the scales are ours to track.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ import struct
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -187,43 +184,33 @@ def centred(residues: Words) -> NDArray[np.float64]:
     return result
 
 
-@dataclass(frozen=True)
 class Engine:
     """SEAL's objects for a ring; nothing in them belongs to a key."""
 
-    context: Any
-    evaluator: Any
-    encoder: Any
-    data_id: tuple[int, ...]
-    key_id: tuple[int, ...]
+    def __init__(self, primes: tuple[int, ...], security: Any) -> None:
+        chosen = seal.EncryptionParameters(seal.SCHEME_TYPE.CKKS)
+        chosen.set_poly_modulus_degree(DEGREE)
+        chosen.set_coeff_modulus([seal.Modulus(prime) for prime in primes])
+        self.context: Any = seal.SEALContext(chosen, True, security)
+        if not self.context.parameters_set():
+            raise BadKey(f"SEAL refuses a ring of {DEGREE}: {self.context.parameters_error_message()}")
+        self.evaluator: Any = seal.Evaluator(self.context)
+        self.encoder: Any = seal.CKKSEncoder(self.context)
+        self.data_id, self.key_id = (
+            struct.pack("<4Q", *each) for each in (self.context.first_parms_id(), self.context.key_parms_id())
+        )
 
 
 @cache
 def engine() -> Engine:
     """Return SEAL's objects for the ring. Each process builds them once."""
-    return _engine(PRIMES, seal.SEC_LEVEL_TYPE.TC128)
+    return Engine(PRIMES, seal.SEC_LEVEL_TYPE.TC128)
 
 
 @cache
 def _wide_engine() -> Engine:
     """Data modulo all three primes, for transforming the parts of a key: nothing is encrypted in it."""
-    return _engine((*PRIMES, _FOURTH_PRIME), seal.SEC_LEVEL_TYPE.NONE)
-
-
-def _engine(primes: tuple[int, ...], security: Any) -> Engine:
-    chosen = seal.EncryptionParameters(seal.SCHEME_TYPE.CKKS)
-    chosen.set_poly_modulus_degree(DEGREE)
-    chosen.set_coeff_modulus([seal.Modulus(prime) for prime in primes])
-    context = seal.SEALContext(chosen, True, security)
-    if not context.parameters_set():
-        raise BadKey(f"SEAL refuses a ring of {DEGREE}: {context.parameters_error_message()}")
-    return Engine(
-        context,
-        seal.Evaluator(context),
-        seal.CKKSEncoder(context),
-        tuple(context.first_parms_id()),
-        tuple(context.key_parms_id()),
-    )
+    return Engine((*PRIMES, _FOURTH_PRIME), seal.SEC_LEVEL_TYPE.NONE)
 
 
 def apply(operation: str, *operands: Any) -> Any:
@@ -366,10 +353,6 @@ def _header(size: int) -> bytes:
     return _version() + bytes(3) + struct.pack("<Q", 16 + size)
 
 
-def _identity(parameters: Sequence[int]) -> bytes:
-    return struct.pack("<4Q", *parameters)
-
-
 def _parts(front: bytes, residues: Words) -> list[bytes | memoryview]:
     """Return the pieces of an object: what stands before its array, and the array."""
     words = np.ascontiguousarray(residues)
@@ -377,10 +360,9 @@ def _parts(front: bytes, residues: Words) -> list[bytes | memoryview]:
     return [_header(len(front) + words.nbytes) + front, words.data.cast("B")]
 
 
-def _ciphertext_parts(residues: Words, ntt: bool, parameters: Sequence[int]) -> list[bytes | memoryview]:
+def _ciphertext_parts(residues: Words, ntt: bool, parameters: bytes) -> list[bytes | memoryview]:
     polynomials, primes, _ = residues.shape
-    fields = struct.pack("<BQQQdQ", ntt, polynomials, DEGREE, primes, 1.0, 1)
-    return _parts(_identity(parameters) + fields, residues)
+    return _parts(parameters + struct.pack("<BQQQdQ", ntt, polynomials, DEGREE, primes, 1.0, 1), residues)
 
 
 def ciphertext(residues: Words, ntt: bool = True) -> Any:
@@ -391,7 +373,7 @@ def ciphertext(residues: Words, ntt: bool = True) -> Any:
 
 def plaintext(residues: Words) -> Any:
     """Return a SEAL plaintext in NTT form of validated residues, (2, N)."""
-    front = _identity(engine().data_id) + struct.pack("<Qd", residues.size, 1.0)
+    front = engine().data_id + struct.pack("<Qd", residues.size, 1.0)
     return _load(seal.Plaintext(), _parts(front, residues), engine().context)
 
 
@@ -401,17 +383,15 @@ def public_key(residues: Words) -> Any:
     return _load(seal.PublicKey(), parts, engine().context)
 
 
-def galois_keys(keys: Mapping[int, Words]) -> Any:
+def galois_keys(keys: Mapping[int, Sequence[Words]]) -> Any:
     """Return Galois keys from element -> (2, 2, 3, N) residues: a ciphertext for each data prime."""
     count = (max(keys) - 1) // 2 + 1
-    parts: list[bytes | memoryview] = [_identity(engine().key_id) + struct.pack("<Q", count)]
-    by_index = {(element - 1) // 2: residues for element, residues in keys.items()}
+    parts: list[bytes | memoryview] = [engine().key_id + struct.pack("<Q", count)]
     for index in range(count):
-        digits = by_index.get(index)
-        parts.append(struct.pack("<Q", 0 if digits is None else len(digits)))
-        if digits is not None:
-            for digit in digits:
-                parts.extend(_ciphertext_parts(digit, True, engine().key_id))
+        digits = keys.get(2 * index + 1, ())
+        parts.append(struct.pack("<Q", len(digits)))
+        for digit in digits:
+            parts.extend(_ciphertext_parts(digit, True, engine().key_id))
     joined = b"".join(parts)
     return _load(seal.GaloisKeys(), [_header(len(joined)), joined], engine().context)
 

@@ -3,11 +3,9 @@
     E(a) * E(b) = E(a + b)        E(a) * (1 + n b) = E(a + b)        E(a) ** t = E(a t)        all mod n**2
 
 Results of arithmetic are exact integers at a known scale. They are not re-randomised, and leave only by
-`mask`: the key-holder can read multipliers out of randomness that was only raised to powers.
-
-Scale and bounds (`Extent`) follow from declared ranges and operations, never from values. They are checked
-against the key before any computation: integers reach at most (n - 1) / 2 in magnitude, so that signs survive
-and nothing wraps.
+`mask`: the key-holder can read multipliers out of randomness that was only raised to powers. Scale and bounds
+(`Extent`) follow from declared ranges and operations, never from values. They are checked against the key
+before any computation, so nothing wraps.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from securefed.crypto.fixed import (
 )
 from securefed.crypto.paillier.masking import (
     MOST_FRACTION_BITS,
-    Ciphertexts,
+    Integers,
     PackedLayout,
     PaillierMask,
     PaillierMasked,
@@ -58,9 +56,7 @@ Numbers = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Extent:
-    """Scale and bounds of numbers integer * 2**-fraction_bits: `magnitude` of integers, `bound` of
-    numbers.
-    """
+    """Scale and bounds of numbers integer * 2**-fraction_bits; `magnitude`: the bound of integers."""
 
     fraction_bits: int
     magnitude: int
@@ -141,7 +137,7 @@ def _largest(bound: float, fraction_bits: int) -> int:
     return max(1, round(Fraction(top << max(0, fraction_bits), bottom << max(0, -fraction_bits))))
 
 
-class PaillierEncrypted(Ciphertexts, Encrypted):
+class PaillierEncrypted(Integers, Encrypted):
     """Ciphertexts row by row, with the public extent of the integers in them."""
 
     kind = Kind.ENCRYPTED
@@ -149,8 +145,8 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
     def __init__(
         self, public: PaillierPublicKey, shape: tuple[int, ...], ciphertexts: Sequence[mpz], extent: Extent
     ) -> None:
-        self.public, self.shape, self.extent, self.bound = public, shape, extent, extent.bound
-        self._ciphertexts = list(ciphertexts)
+        super().__init__(public, shape, ciphertexts)
+        self.extent, self.bound, self.numbers = extent, extent.bound, extent.numbers()
 
     @property
     def fraction_bits(self) -> int:
@@ -166,12 +162,8 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
     def _mask_with(
         self, layout: PackedLayout, masks: Sequence[mpz], residues: Sequence[mpz]
     ) -> tuple[PaillierMasked, PaillierMask]:
-        packed = pack_ciphertexts(self.public, self._ciphertexts, layout)
+        packed = pack_ciphertexts(self.public, self.integers, layout)
         return mask_packed(self.public, packed, layout, masks, residues)
-
-    @property
-    def numbers(self) -> Numbers:
-        return self.extent.numbers()
 
     @classmethod
     def from_frame(cls, public: PaillierPublicKey, frame: Frame) -> PaillierEncrypted:
@@ -191,9 +183,9 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
     def _at(self, fraction_bits: int) -> list[mpz]:
         """Return the ciphertexts at a finer scale."""
         if fraction_bits == self.fraction_bits:
-            return self._ciphertexts
+            return self.integers
         shift = mpz(1) << (fraction_bits - self.fraction_bits)
-        return list(gmpy2.powmod_base_list(self._ciphertexts, shift, self.public.square))
+        return list(gmpy2.powmod_base_list(self.integers, shift, self.public.square))
 
     def _add_plain(self, values: Floats) -> PaillierEncrypted:
         return self.add_units(to_integers(values, self.fraction_bits))
@@ -206,7 +198,7 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
         """Add plain integers at the array's own scale, up to its bound."""
         extent = self.public.admit(self.extent.plus_plain())
         n, square = self.public.n, self.public.square
-        sums = [c * (1 + n * m) % square for c, m in zip(self._ciphertexts, units, strict=True)]
+        sums = [c * (1 + n * m) % square for c, m in zip(self.integers, units, strict=True)]
         return PaillierEncrypted(self.public, self.shape, sums, extent)
 
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> PaillierEncrypted:
@@ -232,4 +224,4 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
         for j in range(columns):
             (block,) = multipliers.block(slice(j, j + 1), EVERY)
             integers = np.rint(np.ldexp(block, scale.fraction_bits)).astype(np.int64)
-            yield from cut_column(self.public.n, self._ciphertexts[j::columns], integers, bits, slices)
+            yield from cut_column(self.public.n, self.integers[j::columns], integers, bits, slices)

@@ -1,14 +1,12 @@
 """Paillier keys: the proof of a modulus, the public side, and the owner's side.
 
-Peers of the owner learn n and, of an encrypted array, its shape, scale and declared bound. Arrivals are
-validated before any arithmetic: keys for known weak forms and by their proof, ciphertexts for being units mod
-n**2, blocks for their announced length. The owner opens only masked blocks and gets integers mod n that are
-uniform to it.
+Arrivals are validated before any arithmetic: keys for known weak forms and by their proof, ciphertexts for
+being units mod n**2, blocks for their announced length.
 
-The proof comes with every public key: gcd(n, phi(n)) = 1, and n has no small factor. Otherwise r -> r**n
-would not be a permutation of Z_n*, and an owner could read multipliers past any mask. Challenges are hashed
-from n, uniform in Z_n*, and the owner shows the n-th root of each (docs/proofs.md). A proof may be bound to a
-context, such as a nonce of the verifier. The roots are unique, so key files have the primes only.
+The proof comes with every public key: gcd(n, phi(n)) = 1, and n has no small factor. Otherwise an owner could
+read multipliers past any mask. Challenges are hashed from n, uniform in Z_n*, and the owner shows the n-th
+root of each (docs/proofs.md). A proof may be bound to a context, such as a nonce of the verifier. The roots
+are unique, so key files have the primes only.
 """
 
 from __future__ import annotations
@@ -33,12 +31,7 @@ from securefed.crypto.paillier.primes import FactoredPrime, Owner, PrimePair
 from securefed.crypto.randomness import ByteSource, unit_from
 from securefed.crypto.scheme import Mapper, PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
-from securefed.errors import (
-    BadCiphertext,
-    BadKey,
-    CapacityError,
-    FormatError,
-)
+from securefed.errors import BadCiphertext, BadKey, CapacityError, FormatError
 
 DOMAIN = b"securefed: n-th roots for a Paillier modulus, version 1"
 CONTEXT = b" with context"
@@ -114,10 +107,7 @@ def check_size(bits: int, allow_small: bool) -> None:
 
 
 class PaillierPublicKey(PublicKey):
-    """The modulus n and its owner's proof.
-
-    `from_frame` checks the proof where a key arrives. The constructor does not: the owner has just made it.
-    """
+    """The modulus n and its owner's proof, which `from_frame` checks where a key arrives."""
 
     scheme: ClassVar[Scheme] = Scheme.PAILLIER
     encrypted_type, masked_type, opened_type = PaillierEncrypted, PaillierMasked, PaillierOpened
@@ -149,11 +139,7 @@ class PaillierPublicKey(PublicKey):
     def from_frame(
         cls, frame: Frame, *, allow_small: bool = False, context: bytes = b""
     ) -> PaillierPublicKey:
-        """Parse a key that arrived.
-
-        Raises BadKey if n is even, short, a power, prime or has small factors, or without a valid proof for
-        this context that n and phi(n) have no common factor.
-        """
+        """Parse a key that arrived. Raises BadKey for a weak n, or without a valid proof for this context."""
         size, *rest = frame.numbers
         if frame.shape or any(rest) or size < 0:
             raise FormatError("a public key with a shape or more than one number: neither belongs there")
@@ -183,20 +169,17 @@ class PaillierPublicKey(PublicKey):
         pieces = [(self.n, piece) for piece in cut(units, self.mapper.workers)]
         return [power for piece in self.mapper.map(unit_powers, pieces) for power in piece]
 
-    def _encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
-        return self.encrypt_array(self.draw, values, fixed)
-
-    def encrypt_array(
-        self, draw: Callable[[int], list[mpz]], values: Floats, fixed: FixedPoint
+    def _encrypt(
+        self, values: Floats, fixed: FixedPoint, draw: Callable[[int], list[mpz]] | None = None
     ) -> PaillierEncrypted:
-        """Encrypt one value per ciphertext. The public side or the owner draws the residues."""
+        """Encrypt one value per ciphertext. The public side or, with `draw`, the owner draws the residues."""
         extent = self.admit(Extent.fresh(fixed))
         integers = fixed.encode(values).ravel()
         ciphertexts: list[mpz] = []
         starts = range(0, integers.size, BLOCK * self.mapper.workers)
         for start in progress(starts, "encrypting", len(starts)):
             block = integers[start : start + starts.step].tolist()
-            ciphertexts += self.combine(block, draw(len(block)))
+            ciphertexts += self.combine(block, (draw or self.draw)(len(block)))
         return PaillierEncrypted(self, values.shape, ciphertexts, extent)
 
     def combine(self, plaintexts: Iterable[int], residues: Iterable[mpz]) -> list[mpz]:
@@ -252,10 +235,7 @@ def strong_parameters() -> dict[str, str]:
 
 
 def most_bytes(shape: tuple[int, ...], sums: int = 0) -> int:
-    """Return the most bytes of a frame with an array, or with so many sums over its rows.
-
-    Every value has a ciphertext of its own, under the largest key that is allowed.
-    """
+    """Return the most bytes of an array, or of so many sums over its rows, under the largest key."""
     columns = shape[1] if len(shape) == 2 else 1
     return 1024 + 2 * (MOST_BITS // 8) * (sums * columns if sums else prod(shape))
 
@@ -278,7 +258,7 @@ class PaillierSecretKey(SecretKey):
         self._owner = Owner(primes)
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
-        return self.public.encrypt_array(self.draw, values, fixed)
+        return self.public._encrypt(values, fixed, self.draw)
 
     def draw(self, count: int, mapper: Mapper | None = None, *, keep: bool = True) -> list[mpz]:
         """Draw uniform n-th residues mod n**2.
@@ -306,7 +286,7 @@ class PaillierSecretKey(SecretKey):
     def open(self, masked: PaillierMasked) -> PaillierOpened:
         """Return whole integers mod n. The key-holder does not know the layout of the values in them."""
         # Once more, whatever way it came here: decrypting 0 or a multiple of p gives away the factors of n.
-        ciphertexts = self.public.checked(masked._ciphertexts)
+        ciphertexts = self.public.checked(masked.integers)
         mapper = self.public.mapper.local
         if mapper.workers == 1:
             plaintexts = self._owner.decrypt(ciphertexts)

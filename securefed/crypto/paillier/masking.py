@@ -5,11 +5,8 @@ signed, and taken mod n for encryption.
 
 The requester packs its results (Horner's rule on ciphertexts: c_hi ** (2**w) * c_lo). It multiplies each
 packed ciphertext by (1 + n * mask) * r**n, with the mask uniform mod n and r uniform in Z_n*, and sends it.
-The key-holder decrypts to value + mask mod n, which is uniform for every value. The fresh randomness hides
-the multipliers. The key-holder returns the whole integer and does not unpack it. The requester subtracts mod
-n, unpacks and decodes.
-
-The requester learns the values. The key-holder learns the shape and the number of ciphertexts.
+The key-holder decrypts to value + mask mod n, which is uniform for every value, and returns that. It learns
+the shape and the number of ciphertexts. The requester subtracts mod n, unpacks and decodes.
 """
 
 from __future__ import annotations
@@ -158,45 +155,39 @@ def mask_packed(
     return masked, PaillierMask(public, layout, masks)
 
 
-class Ciphertexts(Framed):
-    """A list of ciphertexts mod n**2."""
+class Integers(Framed):
+    """A list of integers, row by row: ciphertexts mod n**2, or plaintexts mod n."""
 
     public: PaillierPublicKey
     kind: ClassVar[Kind]
-    _ciphertexts: list[mpz]
+    numbers: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """The numbers of the frame."""
 
-    @property
-    def numbers(self) -> tuple[int, int, int, int]:
-        """The numbers of the frame."""
-        return 0, 0, 0, 0
+    def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], integers: Sequence[mpz]) -> None:
+        self.public, self.shape, self.integers = public, shape, list(integers)
 
     def to_bytes(self) -> bytes:
-        payload = join_integers(self._ciphertexts, self.public.ciphertext_bytes)
+        opened = self.kind is Kind.OPENED
+        width = self.public.plaintext_bytes if opened else self.public.ciphertext_bytes
+        payload = join_integers(self.integers, width)
         return self.public.frame(self.kind, payload, self.shape, self.numbers).to_bytes()
 
     @property
     def ciphertexts(self) -> int:
-        return len(self._ciphertexts)
+        return len(self.integers)
 
     def repeated(self) -> int:
         """Count ciphertexts that share r: (1 + n m) r**n mod n is r**n mod n for every m."""
-        return len(self._ciphertexts) - len({c % self.public.n for c in self._ciphertexts})
-
-    def integers(self) -> list[int]:
-        """Return the ciphertexts as integers mod n**2, row by row."""
-        return [int(c) for c in self._ciphertexts]
+        return len(self.integers) - len({c % self.public.n for c in self.integers})
 
 
-class PaillierMasked(Ciphertexts, Masked):
+class PaillierMasked(Integers, Masked):
     """A packed and re-randomised block of value + mask."""
 
     kind = Kind.MASKED
 
-    def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], ciphertexts: Sequence[mpz]) -> None:
-        self.public, self.shape, self._ciphertexts = public, shape, list(ciphertexts)
-
     def fresh_parts(self) -> list[bytes]:
-        return [c.to_bytes(self.public.ciphertext_bytes, "big") for c in self._ciphertexts]
+        return [c.to_bytes(self.public.ciphertext_bytes, "big") for c in self.integers]
 
     def check_room(self, width: int) -> None:
         entries = prod(self.shape)
@@ -214,30 +205,19 @@ class PaillierMasked(Ciphertexts, Masked):
         return cls(public, frame.shape, public.read_ciphertexts(frame.payload, count))
 
 
-class PaillierOpened(Opened):
+class PaillierOpened(Integers, Opened):
     """Integers value + mask mod n, uniform without the mask."""
 
-    public: PaillierPublicKey
-
-    def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], plaintexts: Sequence[mpz]) -> None:
-        self.public, self.shape, self._plaintexts = public, shape, list(plaintexts)
-
-    def integers(self) -> list[int]:
-        """Return the opened plaintexts mod n."""
-        return [int(m) for m in self._plaintexts]
+    kind = Kind.OPENED
 
     def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> PaillierOpened:
         """Add noise to values in slots of that width, at the agreed scale."""
         slots, n = slots_for(self.public.bits, width), self.public.n
         addends = [pack(units[i : i + slots], width) for i in range(0, len(units), slots)]
-        if len(addends) != len(self._plaintexts):
-            raise ShapeError(f"{len(self._plaintexts)} plaintexts for {len(units)} values of {width} bits")
-        total = [(p + addend) % n for p, addend in zip(self._plaintexts, addends, strict=True)]
+        if len(addends) != len(self.integers):
+            raise ShapeError(f"{len(self.integers)} plaintexts for {len(units)} values of {width} bits")
+        total = [(p + addend) % n for p, addend in zip(self.integers, addends, strict=True)]
         return PaillierOpened(self.public, self.shape, total)
-
-    def to_bytes(self) -> bytes:
-        payload = join_integers(self._plaintexts, self.public.plaintext_bytes)
-        return self.public.frame(Kind.OPENED, payload, self.shape).to_bytes()
 
     @classmethod
     def from_frame(cls, public: PaillierPublicKey, frame: Frame) -> PaillierOpened:
@@ -255,7 +235,7 @@ class PaillierMask(Mask):
     def _remove(self, opened: PaillierOpened) -> Floats:
         if opened.public.key_id != self._public.key_id:
             raise WrongKey(f"opened under {opened.public!r}, this mask is for {self._public!r}")
-        plaintexts = opened._plaintexts
+        plaintexts = opened.integers
         if opened.shape != self._layout.shape or len(plaintexts) != len(self._masks):
             raise MaskError(
                 f"an opening of shape {opened.shape} in {len(plaintexts)} parts given, "

@@ -7,10 +7,8 @@ Half-size factors. Every base is x = r (1 + n e) mod n**2 with r = x mod n, and 
 
     prod x_i ** t_i  =  prod r_i ** t_i  *  (1 + n * sum t_i e_i)
 
-The sum costs almost nothing. A factor r_i below n makes a step of the product (multiply and reduce mod n**2)
-cost 0.6 of one with a factor below n**2.
-
-A count of multiplications picks a method and its window w for each shape:
+The sum costs almost nothing, and a step with a factor below n costs 0.6 of one with a factor below n**2. A
+count of multiplications picks a method and its window w for each shape:
 
 - *Straus*, for few rows: a table of powers of each base, shared by all outputs. A digit d costs a product
   with base ** (d + 2**(w - 1) + 1), so no entry is 1, and the common surplus is divided out.
@@ -18,8 +16,7 @@ A count of multiplications picks a method and its window w for each shape:
   as inverses. Running products combine the buckets. Every bucket begins with the same filler, which is
   divided out, and 0 has a bucket that nobody reads.
 
-Results do not depend on method, window or worker. Bases are units mod n**2, validated on arrival: GMP aborts
-the process on some calls with others.
+Bases are units mod n**2, validated on arrival: GMP aborts the process on some calls with others.
 """
 
 from __future__ import annotations
@@ -104,12 +101,10 @@ def choose_cut(rows: int, outputs: int, bits: int, modulus_bits: int) -> Cut:
 
 
 def digits_of(exponents: Integers, cut: Cut) -> Integers:
-    """Return the digits, (levels, ...), of exponents in limbs (5, ...).
+    """Return the digits, (levels, ...), of exponents in limbs (5, ...), as the numbers nearest to 0.
 
-    The digits make up the exponent that is nearest to 0. With 105 bits they make it up modulo 2**105, as a
-    number of magnitude below 2**105.
-
-    Half of every lower level's range is added first, which turns signed digits into plain ones.
+    With 105 bits they are right modulo 2**105, and of magnitude below 2**105. Half of every lower level's
+    range is added first, which turns signed digits into plain ones.
     """
     *lower, _ = cut.tops
     halves = from_integer(cut.weighted(lower)).reshape(LIMBS, *(1 for _ in exponents.shape[1:]))

@@ -35,8 +35,8 @@ class _Context:
         self.context = seal.SEALContext(chosen, True, seal.SEC_LEVEL_TYPE.NONE)
         assert self.context.parameters_set(), self.context.parameters_error_message()
         self.evaluator = seal.Evaluator(self.context)
-        self.data_id = tuple(self.context.first_parms_id())
-        self.key_id = tuple(self.context.key_parms_id())
+        self.data_id = struct.pack("<4Q", *self.context.first_parms_id())
+        self.key_id = struct.pack("<4Q", *self.context.key_parms_id())
 
 
 def _array(fields: bytes, words: Words) -> list[bytes | memoryview]:
@@ -60,12 +60,11 @@ class Peer:
     def ciphertext(self, residues: Words, *, ntt: bool = True) -> Any:
         polynomials, primes, degree = residues.shape
         used = self._chain(primes)
-        fields = seal_ring._identity(used.data_id)
-        fields += struct.pack("<BQQQdQ", ntt, polynomials, degree, primes, 1.0, 1)
+        fields = used.data_id + struct.pack("<BQQQdQ", ntt, polynomials, degree, primes, 1.0, 1)
         return seal_ring._load(seal.Ciphertext(), _array(fields, residues), used.context)
 
-    def _plain(self, target: Any, parameters: tuple[int, ...], residues: Words) -> Any:
-        fields = seal_ring._identity(parameters) + struct.pack("<Qd", residues.size, 1.0)
+    def _plain(self, target: Any, parameters: bytes, residues: Words) -> Any:
+        fields = parameters + struct.pack("<Qd", residues.size, 1.0)
         return seal_ring._load(target, _array(fields, residues), self.context)
 
     def plaintext(self, residues: Words) -> Any:

@@ -105,7 +105,7 @@ def test_a_block_of_another_length_is_refused_and_does_not_count(case: Case, cha
     product, one = Product(4, 2, 2, 10, 10), np.ones((4, 2))
     key, evaluation = begin(case.scheme, product)
     (message,) = key.encrypt(product, [0], operand(one))
-    with pytest.raises(FormatError, match=r"bytes( of integers)? given"):
+    with pytest.raises(FormatError, match="bytes given"):
         evaluation.add({0: change(message)}, operand(one))  # type: ignore[operator]
     evaluation.add({0: message}, operand(one))
     reply, second = evaluation.finish()
@@ -144,7 +144,7 @@ def test_a_reply_to_another_product_is_refused(case: Case) -> None:
     key, evaluation = begin(case.scheme, product)
     evaluation.add({0: key.encrypt(product, [0], operand(one))[0]}, operand(one))
     reply, _ = evaluation.finish()
-    with pytest.raises(FormatError, match=r"bytes( of integers)? given"):
+    with pytest.raises(FormatError, match="bytes given"):
         key.read(Product(4, 3, 2, 10, 10), reply)
 
 

@@ -79,7 +79,7 @@ def rows_of(factor: Floats | Share) -> Operand:
 
 
 def limbs(factor: Floats | Share) -> Share:
-    return limbs_of(lambda first, last: factor, 0, 0)
+    return limbs_of(factor)
 
 
 def evaluated(
@@ -426,7 +426,7 @@ def test_bad_ciphertexts_are_refused_and_nothing_is_counted(key: CrossKey, publi
             evaluation.add({0: with_second(number)}, rows_of(v))
         assert "\n" not in str(refused.value)
     for wrong in (b"", good[:-1], good + b"\0", good[:-size], good + good[:size]):
-        with pytest.raises(FormatError, match="bytes of integers given"):
+        with pytest.raises(FormatError, match=r"block 0: .* bytes given"):
             evaluation.add({0: wrong}, rows_of(v))
     evaluation.add({0: good}, rows_of(v))
     reply, second = evaluation.finish()

@@ -87,7 +87,7 @@ def test_products_of_polynomials_are_exact() -> None:
 def test_residues_of_limbs() -> None:
     numbers = [0, 1, -1, 2**104, -(2**104) + 5, 3**60, 2**105 - 1]
     limbs = np.stack([shares.from_integer(number) for number in numbers], axis=1)
-    result, nearest = RING.residues(limbs), RING.centred_residues(limbs)
+    result, nearest = RING.residues(limbs), RING.residues(limbs, centred=True)
     for index, prime in enumerate(PRIMES):
         for place, number in enumerate(numbers):
             whole = number % (1 << WIDTH)
