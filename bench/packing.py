@@ -14,9 +14,8 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from securefed.crypto import FixedPoint
-from securefed.crypto.paillier.arrays import Extent
-from securefed.crypto.paillier.keys import BLOCK, PaillierSecretKey
-from securefed.crypto.paillier.masking import (
+from securefed.crypto.paillier.arrays import (
+    Extent,
     PackedLayout,
     PaillierMask,
     PaillierMasked,
@@ -24,6 +23,7 @@ from securefed.crypto.paillier.masking import (
     pack,
     slots_for,
 )
+from securefed.crypto.paillier.keys import BLOCK, PaillierSecretKey
 from securefed.crypto.randomness import uniform_many_below
 from securefed.errors import CapacityError
 

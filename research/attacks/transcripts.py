@@ -22,9 +22,8 @@ from securefed.crypto.ckks.arrays import CkksEncrypted, CkksMasked
 from securefed.crypto.ckks.keys import CkksPublicKey
 from securefed.crypto.ckks.layout import RING
 from securefed.crypto.lattice.seal_ring import engine, read
-from securefed.crypto.paillier.arrays import PaillierEncrypted
+from securefed.crypto.paillier.arrays import PackedLayout, PaillierEncrypted, PaillierMasked, pack_ciphertexts
 from securefed.crypto.paillier.keys import PaillierPublicKey
-from securefed.crypto.paillier.masking import PackedLayout, PaillierMasked, pack_ciphertexts
 from securefed.crypto.plain import PlainBlock, PlainEncrypted
 from securefed.crypto.scheme import Encrypted
 from securefed.protocols.own_gradient.openings import levelled

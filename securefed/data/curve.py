@@ -1,15 +1,13 @@
 """The group of the set intersection: Curve25519 by u-coordinates, with `cryptography`'s X25519.
 
 Ids are hashed to the curve as RFC 9380 says (suite curve25519_XMD:SHA-512_ELL2_NU_), u-coordinate only.
-Bytes taken as a u-coordinate as they come would lie on the curve for one half of the ids and on its
-quadratic twist for the other, and masking keeps it so: each masked id would show one bit of its hash.
-Elligator 2 always lands on the curve.
+Elligator 2 always lands on the curve. Other bytes would lie on its quadratic twist for half of the ids, and
+masking keeps it so: each masked id would show one bit of its hash.
 
 X25519 takes scalars of the form 8m with bit 254 set. The factor 8 sends a point into the subgroup of prime
-order ORDER (the cofactor of the curve is 8, of the twist 4), so a point of small order, or one moved by
-such a point, tells its sender nothing: the first gives all zeros, which `multiply` refuses, the second is
-the same point again. What others send may lie on the twist. Its order is 4 times a prime of 253 bits, so a
-multiple of such a point hides the scalar as well as on the curve, and looking would gain nothing.
+order ORDER, so a point of small order, or one moved by such a point, tells its sender nothing: the first
+gives all zeros, which `multiply` refuses, the second is the same point again. What others send may lie on the
+twist. Its order is 4 times a prime of 253 bits, so such a point hides the scalar as well.
 
 A mask that has to come off again needs a scalar whose inverse mod ORDER is of the form 8m too. One residue
 in two has such a representative, so `draw_pair` finds a scalar and its inverse after two draws on average;
@@ -80,23 +78,15 @@ def public(scalar: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(scalar).public_key().public_bytes_raw()
 
 
-def draw_scalar() -> bytes:
-    """A fresh secret scalar from the operating system."""
-    return _scalar_from(secrets.randbits)
-
-
-def _scalar_from(bits: Callable[[int], int]) -> bytes:
+def draw_scalar(bits: Callable[[int], int] = secrets.randbits) -> bytes:
+    """Draw a secret scalar, by default from the operating system."""
     return (2**254 + 8 * bits(251)).to_bytes(POINT, "little")
 
 
-def draw_pair() -> tuple[bytes, bytes]:
-    """A fresh secret scalar and the one that undoes it."""
-    return _pair_from(secrets.randbits)
-
-
-def _pair_from(bits: Callable[[int], int]) -> tuple[bytes, bytes]:
+def draw_pair(bits: Callable[[int], int] = secrets.randbits) -> tuple[bytes, bytes]:
+    """Draw a secret scalar, and the one that undoes it."""
     while True:
-        scalar = _scalar_from(bits)
+        scalar = draw_scalar(bits)
         residue = int.from_bytes(scalar, "little") % ORDER
         undo = _representative(pow(residue, -1, ORDER)) if residue else None
         if undo is not None:

@@ -9,8 +9,6 @@ is what a table reader makes of a whole-number column with gaps. What else is fo
     caseless    upper and lower case are the same
     loose       also without spaces, punctuation and leading zeros: "AB-007" and "ab 7" are one
 
-What is empty, no id at all, or occurs twice in that form is refused, with the count and a few examples.
-
 Where little or nothing is in common, each party says in one word of a fixed list of what shape its ids are as
 a whole (`id_shape`): that is all that the others hear of ids that they do not have themselves.
 """
@@ -20,7 +18,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any
@@ -86,16 +84,15 @@ def normalise_ids(values: Iterable[object], owner: str, form: str = "exact") -> 
     """All ids of `owner` in the agreed form, in their order; each occurs once."""
     listed: list[Any] = list(values.tolist() if hasattr(values, "tolist") else values)
     texts = [text for block in normalised_blocks(listed, owner, form, len(listed) or 1) for text in block]
-    if len(set(texts)) < len(texts):
-        raise _repeated(owner, [text for text, count in Counter(texts).items() if count > 1])
+    if len(seen := Counter(texts)) < len(texts):
+        raise repeated_ids(texts, owner, form, [row for row, text in enumerate(texts) if seen[text] > 1])
     return texts
 
 
 def normalised_blocks(values: Iterable[object], owner: str, form: str, size: int) -> Iterator[list[str]]:
     """The same in blocks of `size`; whether one occurs twice is left to who has seen all."""
     check_choice("id_form", form, ID_FORMS)
-    refused: list[str] = []
-    empty: list[str] = []
+    refused, empty = list[str](), list[str]()
     rest, count = iter(values), 0
     while block := list(islice(rest, size)):
         texts: list[str] = []
@@ -112,21 +109,16 @@ def normalised_blocks(values: Iterable[object], owner: str, form: str, size: int
     if not count:
         raise DataError(f"{owner}: no ids given")
     if refused:
-        raise DataError(f"{owner}: {_of(refused, count)} cannot be used ({_few(refused)})")
+        raise DataError(f"{owner}: {len(refused)} of {count} ids cannot be used ({_few(refused)})")
     if empty:
-        raise DataError(f"{owner}: {_of(empty, count)} are empty ({_few(empty)}); each row needs one")
+        raise DataError(f"{owner}: {len(empty)} of {count} ids are empty ({_few(empty)}); each row needs one")
 
 
 def repeated_ids(values: Iterable[object], owner: str, form: str, rows: Collection[int]) -> DataError:
     """What is wrong with ids that occur again in these rows."""
     wanted = set(rows)
-    again = (value for row, value in enumerate(values) if row in wanted)
-    return _repeated(owner, list(dict.fromkeys(normalise_id(value, form) for value in again)))
-
-
-def _repeated(owner: str, texts: Sequence[str]) -> DataError:
-    shown = [_shown(text) for text in texts]
-    return DataError(f"{owner}: {len(shown)} ids occur more than once ({_few(shown)})")
+    again = {normalise_id(value, form): None for row, value in enumerate(values) if row in wanted}
+    return DataError(f"{owner}: {len(again)} ids occur more than once ({_few(map(_shown, again))})")
 
 
 def id_shape(ids: Iterable[str]) -> str:
@@ -156,12 +148,9 @@ def _shape(text: str) -> str:
     return "upper-case words" if text == text.upper() else "words of mixed case"
 
 
-def _of(bad: list[str], count: int) -> str:
-    return f"{len(bad)} of {count} ids"
-
-
-def _few(items: list[str]) -> str:
-    return ", ".join(items[:_SHOWN]) + (", ..." if len(items) > _SHOWN else "")
+def _few(items: Iterable[str]) -> str:
+    first = list(islice(items, _SHOWN + 1))
+    return ", ".join(first[:_SHOWN]) + (", ..." if len(first) > _SHOWN else "")
 
 
 def _shown(value: object) -> str:

@@ -1,16 +1,13 @@
 """An oblivious key-value store: a table that gives each of its keys its value, and any other key noise.
 
 The table is a vector over GF(2)^128 and each key a row of a linear system: three cells, one in each third
-of the sparse part, and a random subset of 64 dense cells. `encode` solves the system for the table,
-`decode` takes the inner product. As long as the values look random to whoever gets the table, the whole
-table is uniform to him, whatever the keys are: cells that the system leaves free are filled from the
-operating system's generator.
+of the sparse part, and a random subset of 64 dense cells (Pinkas, Rosulek, Trieu and Yanai 2020, with three
+cells a key). As long as the values look random to whoever gets the table, the whole table is uniform to him,
+whatever the keys are: free cells are filled from the operating system's generator.
 
 Peeling (a cell that only one remaining key touches fixes that key last) takes care of nearly all rows. The
-few that remain are solved by elimination together with the dense cells. With 1.3 cells a key the sparse
-rows are almost always independent, and where they are not, the 64 dense cells make up for it but for a
-chance of less than 2^-60; so it says nothing about the keys that `encode` has succeeded. The construction
-is that of Pinkas, Rosulek, Trieu and Yanai (2020), with three cells a key.
+few that remain are solved by elimination together with the dense cells. With 1.3 cells a key that fails with
+a chance of less than 2^-60; so it says nothing about the keys that `encode` has succeeded.
 """
 
 from __future__ import annotations
@@ -55,17 +52,10 @@ class Keys:
         return cls(places, seeds[:, 3])
 
 
-def encode(keys: Keys, values: Words, capacity: int | None = None) -> Words:
-    """The table, (cells, 2) words, in which these keys have these values, (n, 2) words; with room for
-    `capacity` keys, by default for these.
-    """
-    room = len(values) if capacity is None else capacity
-    if len(values) > room:
-        raise DataError(f"{len(values)} keys for a table of {room}: a chance below 2^-60; start again")
-    return _encode(keys, values, os.urandom, room)
-
-
-def _encode(keys: Keys, values: Words, source: Callable[[int], bytes], capacity: int) -> Words:
+def encode(keys: Keys, values: Words, capacity: int, source: Callable[[int], bytes] = os.urandom) -> Words:
+    """Return the table, (cells, 2) words, in which these keys have these values, (n, 2) words."""
+    if len(values) > capacity:
+        raise DataError(f"{len(values)} keys for a table of {capacity}: a chance below 2^-60; start again")
     size = cells(capacity)
     table = np.frombuffer(source(CELL * size), dtype="<u8").astype(np.uint64).reshape(size, 2)
     order, core = _peel(keys.places, size - DENSE)

@@ -23,18 +23,16 @@ What each party learns, if all follow the protocol and no two collude:
 - the others: how many ids the hub has; neither each other's number nor any intersection of fewer than all.
 
 What does not hold: a party can put in ids that it only guesses and learn whether they are common. The brake
-is a limit on how many ids a peer may put in, ten times one's own unless said otherwise: a peer that has no
-more people than that cannot try all telephone numbers. It cannot stop a few guesses. The hub together with
-one other party learns what the remaining ones share with the hub. A party that lies can make the result
-wrong; but the hub cannot name an id as common that it did not put in itself, for it would lack F_j.
+is a limit on how many ids a peer may put in (docs/threat-model.md). The hub together with one other party
+learns what the remaining ones share with the hub. A party that lies can make the result wrong; but the hub
+cannot name an id as common that it did not put in itself, for it would lack F_j.
 
 Values cut to 16 bytes meet by chance with probability n m / 2^128: below 2^-80 for 16 million ids a side.
 
-Ids are worked on in blocks and lie in files (securefed.data.psi_local), sorted by their SHA-256; the hub's go
-out in a random order. What stays in memory is a row number an id, at the hub also 16 bytes an id, and a few
-blocks. A table holds the ids that a value of F_j puts into it, some 65,000, and has room for ten standard
-deviations more (missed with a chance below 2^-60), so that its size says nothing. The hub is at most a few
-blocks ahead of the answers, and nobody sends while the other does: nothing piles up under way.
+Ids are worked on in blocks and lie in files (securefed.data.psi_local), sorted by their SHA-256. What stays
+in memory is a row number an id, at the hub also 16 bytes an id, and a few blocks. A table holds the ids that
+a value of F_j puts into it, some 65,000, and has room for ten standard deviations more (missed with a chance
+below 2^-60), so that its size says nothing. The hub is at most a few blocks ahead of the answers.
 """
 
 from __future__ import annotations
@@ -75,9 +73,7 @@ PSI_KINDS: Mapping[str, str] = MappingProxyType(
 MAX_IDS = 20_000_000
 """The largest number of ids that anybody may have."""
 PEER_FACTOR, PEER_FLOOR = 10, 100_000
-"""How many ids a peer may have unless said otherwise: so many times one's own, or this if it is more. Few
-rows that are to be predicted meet a peer's whole table.
-"""
+"""How many ids a peer may have unless said otherwise: so many times one's own, or this if it is more."""
 
 BLOCK = 8192
 """Ids a message."""
@@ -119,13 +115,11 @@ async def intersect(
     form: str = "exact",
     peer_ids: int | None = None,
 ) -> Rows:
-    """The rows of `ids` that all `parties` have, in the order that they all get.
+    """Return the rows of `ids` that all `parties` have, in the order that they all get.
 
     `parties` are the names of all, in the same order at each; the first is the hub. `mapper` runs the scalar
-    multiplications in other processes of this party. Rows that are not common stay with their owner (transfer
-    learning uses them): only row numbers are returned. `form`: what counts as the same id
-    (securefed.data.ids). `peer_ids`: how many ids a peer may put in; by default ten times one's own, 100,000
-    at least.
+    multiplications. `form`: what counts as the same id (securefed.data.ids). `peer_ids`: how many ids a peer
+    may put in; by default ten times one's own, 100,000 at least.
     """
     names = list(parties)
     if len(names) < 2 or len(set(names)) < len(names) or link.name not in names:
@@ -151,9 +145,7 @@ def check_peer_ids(value: int) -> int:
 
 
 class _Side:
-    """A party's ids in the agreed order, and its way to compute and to talk. An id's place is its number in
-    that order.
-    """
+    """A party's ids in the agreed order, and its way to compute and to talk."""
 
     def __init__(self, link: Link, mapper: Mapper, ids: Collection[object], form: str, limit: int) -> None:
         self.link, self.limit = link, limit

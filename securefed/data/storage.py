@@ -25,7 +25,7 @@ BLOCK_ROWS = 1 << 16
 
 
 def new_table(rows: int, columns: int) -> Array:
-    """Not filled yet."""
+    """Return a table that is not filled yet."""
     if rows * columns * 8 <= MOST_IN_MEMORY:
         return np.empty((rows, columns))
     with tempfile.TemporaryFile(prefix="securefed-") as file:  # the map of it stays

@@ -10,7 +10,7 @@ import pytest
 from gmpy2 import mpz
 
 from securefed.crypto import FixedPoint, KeyHolder
-from securefed.crypto.paillier.masking import PaillierMasked
+from securefed.crypto.paillier.arrays import PaillierMasked
 from securefed.crypto.wire import Kind
 from securefed.errors import BadCiphertext
 from tests.audit.naive.paillier import PheHolder

@@ -16,9 +16,8 @@ from securefed import OwnGradient
 from securefed.assembly import LinearAssembly, TransferAssembly
 from securefed.assembly.base import TrainingRows
 from securefed.crypto import FixedPoint, KeyHolder
-from securefed.crypto.paillier.arrays import PaillierEncrypted
-from securefed.crypto.paillier.masking import PackedLayout as PaillierLayout
-from securefed.crypto.paillier.masking import PaillierMasked, horner, mask_packed
+from securefed.crypto.paillier.arrays import PackedLayout as PaillierLayout
+from securefed.crypto.paillier.arrays import PaillierEncrypted, PaillierMasked, horner, mask_packed
 from securefed.crypto.randomness import uniform_many_below
 from securefed.errors import ShapeError
 from securefed.protocols.agreement import Agreement, Member

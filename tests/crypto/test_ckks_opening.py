@@ -138,7 +138,8 @@ def test_a_ciphertext_is_opened_once_whatever_stands_beside_it(desk: Desk) -> No
 
 
 def test_replies_are_counted_and_capped(desk: Desk) -> None:
-    secret = CkksSecretKey(desk.secret._secret, desk.public, most_replies=2)
+    secret = CkksSecretKey(desk.secret._secret, desk.public)
+    secret.most_replies = 2
     encrypted = desk.public.encrypt(numbers(3), ONE)
     for _ in range(2):
         secret.open(masked_of(encrypted))

@@ -11,8 +11,8 @@ import pytest
 
 from securefed.crypto import FixedPoint, KeyHolder, generate, keyholder
 from securefed.crypto.keyholder import OpeningMemory
+from securefed.crypto.paillier.arrays import PaillierMasked
 from securefed.crypto.paillier.keys import PaillierSecretKey
-from securefed.crypto.paillier.masking import PaillierMasked
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import OpeningRefused
 

@@ -56,7 +56,7 @@ def big() -> PaillierSecretKey:
 
 
 def test_generation_from_a_given_source_has_a_known_answer() -> None:
-    pair = PrimePair._generate_from(stream("paillier key"), 256)
+    pair = PrimePair.generate(256, stream("paillier key"))
     assert (pair.p.p, pair.p.cofactor) == (P, P_COFACTOR)
     assert (pair.q.p, pair.q.cofactor) == (Q, Q_COFACTOR)
 
@@ -64,7 +64,7 @@ def test_generation_from_a_given_source_has_a_known_answer() -> None:
 @pytest.mark.parametrize("bits", [16, 17, 40, 64, 127, 256, 512])
 def test_generated_primes_have_the_form_and_the_size(bits: int) -> None:
     for round_ in range(5):
-        pair = PrimePair._generate_from(stream(f"{bits}/{round_}"), bits)
+        pair = PrimePair.generate(bits, stream(f"{bits}/{round_}"))
         assert pair.n.bit_length() == bits
         assert gcd(int(pair.n), int((pair.p.p - 1) * (pair.q.p - 1))) == 1
         for prime in (pair.p, pair.q):
@@ -106,7 +106,7 @@ def test_the_test_switch_has_a_floor_too() -> None:
 
 def test_a_generator_is_found_for_every_factored_prime() -> None:
     for seed in range(10):
-        prime = PrimePair._generate_from(stream(f"root {seed}"), 20).p
+        prime = PrimePair.generate(20, stream(f"root {seed}")).p
         root, p = int(prime.primitive_root()), int(prime.p)
         assert len({pow(root, exponent, p) for exponent in range(p - 1)}) == p - 1
 

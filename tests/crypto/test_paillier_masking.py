@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import FixedPoint, KeyHolder
+from securefed.crypto.paillier.arrays import PackedLayout, PaillierMasked, PaillierOpened
 from securefed.crypto.paillier.keys import PaillierPublicKey, PaillierSecretKey, generate_secret_key
-from securefed.crypto.paillier.masking import PackedLayout, PaillierMasked, PaillierOpened
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import (
     BadCiphertext,

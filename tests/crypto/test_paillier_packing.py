@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securefed.crypto.paillier.masking import pack, slots_for, unpack
+from securefed.crypto.paillier.arrays import pack, slots_for, unpack
 from securefed.errors import CapacityError, RangeError
 
 

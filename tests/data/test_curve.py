@@ -93,7 +93,7 @@ def test_a_mask_comes_off_in_any_order() -> None:
 
 def test_the_draws_have_a_known_answer() -> None:
     bits = iter([5, 7, 11, 13, 17, 19, 23, 29])
-    scalar, undo = curve._pair_from(lambda count: next(bits))
+    scalar, undo = curve.draw_pair(lambda count: next(bits))
     number = int.from_bytes(scalar, "little")
     assert (number - 2**254) // 8 in (5, 7, 11, 13, 17, 19, 23, 29)
     assert undo == curve._representative(pow(number, -1, ORDER))

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder
+from securefed.crypto.paillier.arrays import PaillierMasked, read_disclosure, unpack
 from securefed.crypto.paillier.keys import PaillierPublicKey
-from securefed.crypto.paillier.masking import PaillierMasked, read_disclosure, unpack
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import DataError
 from securefed.protocols.own_gradient.sides import LinearScorer, TransferScorer

@@ -35,6 +35,7 @@ from securefed.crypto.blind.interface import (
     Rows,
     check_nonce,
 )
+from securefed.crypto.paillier.arrays import horner, join_integers
 from securefed.crypto.paillier.keys import (
     PaillierPublicKey,
     PaillierSecretKey,
@@ -44,7 +45,6 @@ from securefed.crypto.paillier.keys import (
     roots_needed,
     unit_powers,
 )
-from securefed.crypto.paillier.masking import horner, join_integers
 from securefed.crypto.paillier.powers import column_powers, cut_column
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, below_from, key_stream, unit_from
 from securefed.crypto.scheme import Mapper

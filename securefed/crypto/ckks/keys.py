@@ -86,9 +86,8 @@ def public_parts(secret: Integers) -> tuple[bytes, Words]:
     for i, image in enumerate(turned):
         scaled = ring.multiply(image, np.broadcast_to(special, image.shape))
         for digit in range(len(DATA_PRIMES)):
-            place, row = 1 + len(DATA_PRIMES) * i + digit, slice(digit, digit + 1)
-            carried = np.zeros_like(zero)
-            carried[row] = scaled[row]
+            place, carried = 1 + len(DATA_PRIMES) * i + digit, np.zeros_like(zero)
+            carried[digit] = scaled[digit]
             parts[place] = ring.add(parts[place], carried)
     return seed, np.stack(parts)
 
@@ -102,8 +101,7 @@ class CkksPublicKey(PublicKey):
 
     def __init__(self, seed: bytes, parts: Words) -> None:
         """Take the seed of the a and the validated (PARTS, 3, N) residues b."""
-        self._seed = seed
-        self._parts = parts
+        self._seed, self._parts = seed, parts
         self.key_id = fingerprint(b"ckks", seed, parts.astype("<u8").tobytes())
         pairs = np.stack([parts, ring.expand(seed, PARTS, len(PRIMES))], axis=1)
         self._key = ring.public_key(pairs[0])
@@ -166,14 +164,10 @@ class CkksSecretKey(SecretKey):
     """A ternary polynomial s, and the number of openings that it has answered."""
 
     public: CkksPublicKey
+    most_replies = MOST_REPLIES
 
-    def __init__(
-        self, secret: Integers, public: CkksPublicKey, replies: int = 0, *, most_replies: int = MOST_REPLIES
-    ) -> None:
-        self.public = public
-        self.replies = replies
-        self._most_replies = most_replies
-        self._secret = secret
+    def __init__(self, secret: Integers, public: CkksPublicKey, replies: int = 0) -> None:
+        self.public, self.replies, self._secret = public, replies, secret
         self._key = ring.to_ntt(ring.from_pieces(secret[None], 0))[0]
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
@@ -191,9 +185,9 @@ class CkksSecretKey(SecretKey):
         return CkksEncrypted(self.public, form, words=words, seed=seed)
 
     def open(self, masked: CkksMasked) -> CkksOpened:
-        if self.replies >= self._most_replies:
+        if self.replies >= self.most_replies:
             raise OpeningRefused(
-                f"this key has answered {self.replies} openings, at most {self._most_replies} are safe: "
+                f"this key has answered {self.replies} openings, at most {self.most_replies} are safe: "
                 f"replace the key"
             )
         flooding = flood(masked.layout, masked.noise)

@@ -2,7 +2,6 @@
 
 primes    primes and n-th residues
 keys      the proof of a modulus, public and secret keys
-arrays    one value a ciphertext
+arrays    one value a ciphertext; packing, masks and openings
 powers    products of powers
-masking   packing, masks and openings
 """

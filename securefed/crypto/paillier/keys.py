@@ -25,8 +25,14 @@ from gmpy2 import mpz
 from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.paillier import primes as prime_numbers
-from securefed.crypto.paillier.arrays import Extent, PaillierEncrypted
-from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure, split_integers
+from securefed.crypto.paillier.arrays import (
+    Extent,
+    PaillierEncrypted,
+    PaillierMasked,
+    PaillierOpened,
+    read_disclosure,
+    split_integers,
+)
 from securefed.crypto.paillier.primes import FactoredPrime, Owner, PrimePair
 from securefed.crypto.randomness import ByteSource, unit_from
 from securefed.crypto.scheme import Mapper, PublicKey, progress
@@ -270,9 +276,8 @@ class PaillierSecretKey(SecretKey):
         if workers < 2:
             return self._owner.draw(count, keep=keep)
         size = -(-count // workers)
-        pieces = [(self._primes, min(size, count - done)) for done in range(0, count, size)]
-        work = owner_draw if keep else owner_draw_once
-        return [residue for piece in mapper.map(work, pieces) for residue in piece]
+        pieces = [(self._primes, min(size, count - done), keep) for done in range(0, count, size)]
+        return [residue for piece in mapper.map(owner_draw, pieces) for residue in piece]
 
     def draw_again(self, source: ByteSource, count: int) -> list[mpz]:
         """Draw residues that follow from a secret source."""
@@ -330,12 +335,9 @@ class PaillierSecretKey(SecretKey):
 _owner = lru_cache(maxsize=4)(Owner)
 
 
-def owner_draw(item: tuple[PrimePair, int]) -> list[mpz]:
-    return _owner(item[0]).draw(item[1])
-
-
-def owner_draw_once(item: tuple[PrimePair, int]) -> list[mpz]:
-    return Owner(item[0]).draw(item[1])
+def owner_draw(item: tuple[PrimePair, int, bool]) -> list[mpz]:
+    primes, count, keep = item
+    return (_owner if keep else Owner)(primes).draw(count)
 
 
 def owner_decrypt(item: tuple[PrimePair, list[mpz]]) -> list[mpz]:

@@ -3,9 +3,9 @@
 Primes have the form p = 2 k r + 1 with r prime and k small. It gives the owner the factors of p - 1, and so a
 generator of Z_p*.
 
-A ciphertext of m is (1 + n m) * r**n mod n**2 with r uniform in Z_n*. Any party draws r and raises it to the
-n-th power. The owner draws from the same distribution mod p**2 and mod q**2, as powers of one fixed base from
-tables, or as p-th powers where the factors of p - 1 are not known (docs/proofs.md).
+A ciphertext of m is (1 + n m) * r**n mod n**2 with r uniform in Z_n*. The owner draws r**n from the same
+distribution mod p**2 and mod q**2, as powers of one fixed base from tables, or as p-th powers where the
+factors of p - 1 are not known (docs/proofs.md).
 
 Every residue mod p**2 is a (1 + p e) with a < p, and the e add up under products. Tables have (a, e), so that
 two table entries make one factor below p**2 without a reduction.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from operator import getitem
@@ -123,21 +124,15 @@ class PrimePair:
         return self.p.p * self.q.p
 
     @classmethod
-    def generate(cls, bits: int) -> PrimePair:
-        """Draw primes whose product has exactly `bits` bits, with the operating system's randomness."""
-        return cls._generate_from(os.urandom, bits)
-
-    @classmethod
-    def _generate_from(cls, source: ByteSource, bits: int) -> PrimePair:
+    def generate(cls, bits: int, source: ByteSource = os.urandom) -> PrimePair:
+        """Draw primes whose product has exactly `bits` bits."""
         while True:
-            p = _prime_from(source, bits - bits // 2)
-            q = _prime_from(source, bits // 2)
-            if p.p == q.p or (p.p * q.p).bit_length() != bits:
-                continue
-            try:
-                return cls(p, q)
-            except BadKey:  # p and q too near each other: as good as never at real sizes, common at toy sizes
-                continue
+            p, q = _prime_from(source, bits - bits // 2), _prime_from(source, bits // 2)
+            if (p.p * q.p).bit_length() == bits:
+                with suppress(
+                    BadKey
+                ):  # equal or too near each other: never at real sizes, common at toy sizes
+                    return cls(p, q)
 
 
 def _prime_from(source: ByteSource, bits: int) -> FactoredPrime:
@@ -263,11 +258,9 @@ class _FixedBase:
             shares = [w // p * s % p for w, s in zip(powers, invert_all(factors, p), strict=True)]
             # Made anew and side by side: results of arithmetic lie scattered and keep room for larger ones,
             # and most of the time of a look-up goes into waiting for memory.
-            pairs = [
-                (mpz(int(factor)), mpz(int(share))) for factor, share in zip(factors, shares, strict=True)
-            ]
-            self._factors.append(tuple(factor for factor, _ in pairs))
-            self._shares.append(tuple(share for _, share in pairs))
+            pairs = [(mpz(int(a)), mpz(int(e))) for a, e in zip(factors, shares, strict=True)]
+            self._factors.append(tuple(a for a, _ in pairs))
+            self._shares.append(tuple(e for _, e in pairs))
 
 
 Maps = tuple[_Power | _FixedBase, _Power | _FixedBase]
