@@ -43,18 +43,16 @@ from securefed.errors import BadKey
 BLOCK_ROWS = 1 << 14
 
 
-class ClearLengths(Lengths):
-    public = NONCE_BYTES
+def _blocks(product: Product) -> list[tuple[int, int]]:
+    return [(start, min(start + BLOCK_ROWS, product.inner)) for start in range(0, product.inner, BLOCK_ROWS)]
 
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        inner = product.inner
-        return [(start, min(start + BLOCK_ROWS, inner)) for start in range(0, inner, BLOCK_ROWS)]
 
-    def block(self, product: Product, rows: int) -> int:
-        return size_in_bytes(rows * product.left)
-
-    def reply(self, product: Product) -> int:
-        return size_in_bytes(product.left * product.right)
+LENGTHS = Lengths(
+    NONCE_BYTES,
+    _blocks,
+    lambda product, rows: size_in_bytes(rows * product.left),
+    lambda product: size_in_bytes(product.left * product.right),
+)
 
 
 def limbs_of(rows: Rows) -> Share:
@@ -65,7 +63,7 @@ def limbs_of(rows: Rows) -> Share:
 
 
 class ClearKey(CrossKey):
-    lengths = ClearLengths()
+    lengths = LENGTHS
 
     def __init__(self) -> None:
         self._erased = False
@@ -97,7 +95,7 @@ class ClearKey(CrossKey):
 
 
 class ClearPublic(CrossPublic):
-    lengths = ClearLengths()
+    lengths = LENGTHS
 
     def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
         return ClearEvaluation(product, seed)
@@ -105,7 +103,7 @@ class ClearPublic(CrossPublic):
 
 class ClearEvaluation(Evaluation):
     def __init__(self, product: Product, seed: bytes | None) -> None:
-        super().__init__(product, ClearLengths())
+        super().__init__(product, LENGTHS)
         self._total, self._seed = zeros(product.left, product.right), seed
 
     def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:

@@ -60,7 +60,7 @@ def _coefficients(public: CkksPublicKey, ciphertext: object) -> NDArray[np.uint6
     """As CkksPublicKey.blinded, without the encryption of zero."""
     copied = seal.Ciphertext()
     engine().evaluator.transform_from_ntt(ciphertext, copied)
-    return read(copied, copied.dyn_array()).reshape(2, 2, RING)
+    return read(copied.dyn_array()).reshape(2, 2, RING)
 
 
 @contextmanager

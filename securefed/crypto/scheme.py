@@ -171,7 +171,23 @@ class Framed(ABC):
         """Parse what arrived, whose shape is that of an array."""
 
 
-class Encrypted(Framed):
+class Ciphertexts(Framed):
+    """Ciphertexts in a frame."""
+
+    @property
+    @abstractmethod
+    def ciphertexts(self) -> int:
+        """The number of ciphertexts."""
+
+    def repeated(self) -> int:
+        """Count ciphertexts that share randomness with another of the array; 0 unless something is broken.
+
+        A receiver of two such ciphertexts computes the difference of their values without any key.
+        """
+        return 0
+
+
+class Encrypted(Ciphertexts):
     """An encrypted array and its operations without the secret key."""
 
     __array_ufunc__: ClassVar[None] = None  # so that numpy hands `matrix @ encrypted` over
@@ -187,18 +203,6 @@ class Encrypted(Framed):
     @property
     def columns(self) -> int:
         return self.shape[1] if len(self.shape) == 2 else 1
-
-    @property
-    @abstractmethod
-    def ciphertexts(self) -> int:
-        """The number of ciphertexts."""
-
-    def repeated(self) -> int:
-        """Count ciphertexts that share randomness with another of the array; 0 unless something is broken.
-
-        A receiver of two such ciphertexts computes the difference of their values without any key.
-        """
-        return 0
 
     def __add__(self, other: Encrypted | ArrayLike) -> Encrypted:
         """Add. A plain addend is at most as large as the declared bound, so the result's bound is public."""
@@ -287,19 +291,11 @@ class Bare(Encrypted):
     values: Floats
 
 
-class Masked(Framed):
+class Masked(Ciphertexts):
     """A re-randomised ciphertext block of value + mask, the only thing that a key-holder opens.
 
     Its frame shows shapes and counts, but no scales and no values.
     """
-
-    @property
-    @abstractmethod
-    def ciphertexts(self) -> int: ...
-
-    def repeated(self) -> int:
-        """Count ciphertexts that share randomness with another."""
-        return 0
 
     def fresh_parts(self) -> list[bytes]:
         """Return the parts that every honest block has anew. A key-holder opens each of them once."""

@@ -238,9 +238,7 @@ def _width(knots: Array) -> int:
 
 
 def _spline(values: Array, knots: Array) -> Array:
-    """B-splines by the recursion of Cox and de Boor, constant beyond the knots: scikit-learn's
-    SplineTransformer without its last column, and without the two seconds that importing it takes.
-    """
+    """Return B-splines (Cox and de Boor), constant beyond the knots: all but the last of a basis."""
     steps = np.arange(1, DEGREE + 1)
     before = knots[0] - steps[::-1] * (knots[1] - knots[0])
     ends = np.concatenate([before, knots, knots[-1] + steps * (knots[-1] - knots[-2])])

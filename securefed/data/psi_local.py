@@ -1,8 +1,8 @@
 """What a party of a set intersection (securefed.data.psi) computes by itself.
 
-Functions of pieces run in worker processes and take and give bytes. Records are rows of 64-bit words, in
-files where there are many (securefed.data.storage). `Buckets` deals records out by a number of theirs, so
-that a sort, a shuffle or a search for repetitions needs the memory of one bucket.
+Functions of pieces run in worker processes and take and give bytes. Records are rows of 64-bit words.
+`Buckets` deals them out by a number of theirs, so that a sort, a shuffle or a search for repetitions needs
+the memory of one bucket.
 """
 
 from __future__ import annotations
@@ -63,9 +63,7 @@ def check_ids(ids: Collection[object], owner: str) -> None:
 
 
 def shuffled(in_order: Spool) -> Spool:
-    """The same in an order that nobody can guess, with each one's place as a fifth word: sorted by random
-    numbers, whose first bits choose a bucket.
-    """
+    """Return the same in an order that nobody can guess, with each one's place as a fifth word."""
     buckets, start = Buckets(5, bucket_count(len(in_order))), 0
     for block in in_order.blocks(_BLOCK):
         places = np.arange(start, start + len(block), dtype=np.uint64)
@@ -85,7 +83,7 @@ def _random(count: int) -> Words:
 
 
 def masked(scalar: bytes, digests: bytes) -> bytes:
-    """scalar H(x) for each."""
+    """Return scalar H(x) for each."""
     return b"".join(curve.multiply(scalar, _points_of(digests)))
 
 

@@ -146,21 +146,11 @@ def read_column(
     reading: str | None = None,
     numbers: Places | None = None,
 ) -> ReadColumn:
-    """Read a column.
+    """Read a column, or raise DataError if a field does not fit or two readings do.
 
-    Parameters
-    ----------
-    fields: the values as a file or a frame has them.
-    name, owner: the column and the file or party, for messages.
-    policy: what the settings say about how values are written.
-    kind: the type that the column must have, where it is known.
-    reading: the reading that training used, where there was one.
-    numbers: each field's row in the party's table, counted from 1, for messages.
-
-    Raises
-    ------
-    DataError
-        A field does not fit, or two readings do.
+    `name`, `owner`: the column and the file or party, for messages. `kind`: the type that the column must
+    have, where it is known. `reading`: the one that training used. `numbers`: each field's row in the party's
+    table, counted from 1, for messages.
     """
     if isinstance(fields, np.ndarray) and fields.dtype.kind in "fiubM":
         if fields.dtype.kind == "M" and kind in (None, "date"):
@@ -168,12 +158,8 @@ def read_column(
         if fields.dtype.kind != "M" and kind in (None, "number"):
             return ReadColumn(_without(fields.astype(np.float64), policy.missing), "number")
     listed: Sequence[object] = fields.tolist() if isinstance(fields, np.ndarray) else fields
-    if (
-        not policy.missing
-        and policy.decimal != ","
-        and kind in (None, "number")
-        and reading in (None, "number")
-    ):
+    usual = kind in (None, "number") and reading in (None, "number")
+    if usual and not policy.missing and policy.decimal != ",":
         with suppress(TypeError, ValueError):  # the usual case, and the fast way
             return ReadColumn(np.array(listed, dtype=np.float64), "number")
     return _Column(listed, name, owner, policy, numbers).read(kind, reading)
@@ -183,12 +169,7 @@ class _Column:
     """The fields of one column while they are read."""
 
     def __init__(
-        self,
-        fields: Sequence[object],
-        name: str,
-        owner: str,
-        policy: Policy,
-        numbers: NDArray[np.intp] | None,
+        self, fields: Sequence[object], name: str, owner: str, policy: Policy, numbers: Places | None
     ) -> None:
         self.fields, self.name, self.owner, self.policy, self.numbers = fields, name, owner, policy, numbers
         known = [not _gone(value, policy.missing) for value in fields]
@@ -234,16 +215,13 @@ class _Column:
 
     def _parsed(self, kind: ColumnType, way: Reading) -> tuple[list[Any], list[int]]:
         """The values by this reading, and the rows that have none."""
-        values = [
-            self._value(kind, way, value, word) if there else None
-            for value, there, word in zip(self.fields, self.meant, self.words, strict=True)
-        ]
+        values: list[Any] = [None] * len(self.fields)
+        for row, (value, there) in enumerate(zip(self.fields, self.meant, strict=True)):
+            if there and not isinstance(value, str):
+                values[row] = kind.convert(value)
+            if there and values[row] is None:
+                values[row] = way.parse(self.words[row])
         return values, [row for row, there in enumerate(self.meant) if there and values[row] is None]
-
-    @staticmethod
-    def _value(kind: ColumnType, way: Reading, value: object, word: str) -> Any:
-        converted = None if isinstance(value, str) else kind.convert(value)
-        return way.parse(word) if converted is None else converted
 
     def _check_clear(self, one: tuple[Reading, list[Any]], other: tuple[Reading, list[Any]]) -> None:
         """Refuse a column that two readings fit with different results."""

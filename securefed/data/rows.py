@@ -3,9 +3,6 @@
 A file is read a block of rows at a time. In memory are the text of one block, columns of numbers up to a size
 (a file holds larger ones, securefed.data.storage), and columns of words as references to each different word.
 A column with very many different words, such as ids, is read again when it is needed.
-
-Which column says who, which one is the label and which ones are features is in the settings.
-securefed.data.readings says what the fields of a column are; files and frames follow the same rules.
 """
 
 from __future__ import annotations
@@ -361,9 +358,7 @@ def _version(path: Path) -> tuple[int, int, int]:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file: a checkpoint remembers it, and a changed file is noticed. It stays with its
-    owner.
-    """
+    """Return the SHA-256 of a file, for a checkpoint. It stays with its owner."""
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -372,8 +367,6 @@ def file_digest(path: Path) -> str:
 
 
 def few(names: Iterable[str], most: int = 30) -> str:
-    """Names of columns in a message: all of them unless there are very many, since one that is left out may
-    be the one that is looked for.
-    """
+    """Return names of columns for a message: all of them unless there are very many."""
     listed = list(names)
     return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")

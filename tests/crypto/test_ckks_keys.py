@@ -87,7 +87,7 @@ def test_seal_takes_the_galois_keys_for_its_own(desk: Desk) -> None:
     def phase(block: Any) -> np.ndarray:
         plain = seal.Plaintext()
         decryptor.decrypt(block, plain)
-        return centred(from_ntt(read(plain, plain.dyn_array()).reshape(1, 2, RING))[0])
+        return centred(from_ntt(read(plain.dyn_array()).reshape(1, 2, RING))[0])
 
     before = phase(encrypted._seal[0])
     exponents = np.arange(RING)

@@ -117,7 +117,7 @@ def test_merging_adds_what_was_said_and_changes_nothing_else(desk: Desk, outputs
 
 def _unmerged(desk: Desk, unit: object) -> np.ndarray:
     """The whole phase of one SEAL ciphertext, in coefficients."""
-    c0, c1 = read(unit, unit.dyn_array()).reshape(2, 2, RING)
+    c0, c1 = read(unit.dyn_array()).reshape(2, 2, RING)
     return from_ntt(add(c0, multiply(c1, desk.secret._key))[None])[0]
 
 

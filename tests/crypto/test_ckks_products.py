@@ -145,7 +145,7 @@ def test_bounds_are_declared_and_not_measured(desk: Desk) -> None:
     assert (x + x).bound == 2.0
     assert (x + 0.0).bound == 2.0
     assert x.contract(np.full((1, 2, 4), 1e-6), ONE).bound == 4.0
-    with pytest.raises(RangeError, match="at most 1 is allowed"):
+    with pytest.raises(RangeError, match="at most 1 was declared"):
         x + 1.001
 
 

@@ -94,26 +94,20 @@ def check_nonce(nonce: bytes) -> None:
         raise BadKey(f"nonce: {len(nonce)} bytes given, {NONCE_BYTES} are due")
 
 
-class Lengths(ABC):
+@dataclass(frozen=True)
+class Lengths:
     """Lengths of messages in bytes under keys of one size. They follow from public shapes alone."""
 
     public: int
     """Of a public key."""
-
-    @abstractmethod
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        """Return the inner rows (first, last) of each block of ciphertexts."""
-
-    @abstractmethod
-    def block(self, product: Product, rows: int) -> int:
-        """Return the length of a block of so many rows."""
-
-    @abstractmethod
-    def reply(self, product: Product) -> int:
-        """Return the length of a reply."""
+    blocks: Callable[[Product], list[tuple[int, int]]]
+    """The inner rows (first, last) of each block of ciphertexts."""
+    block: Callable[[Product, int], int]
+    """Of a block of so many rows."""
+    reply: Callable[[Product], int]
 
 
-class _Side(ABC):
+class _KeyHalf(ABC):
     lengths: Lengths
 
     def blocks(self, product: Product) -> list[tuple[int, int]]:
@@ -121,7 +115,7 @@ class _Side(ABC):
         return self.lengths.blocks(product)
 
 
-class CrossKey(_Side):
+class CrossKey(_KeyHalf):
     """The encryptor's side. One key serves one purpose of one run; `erase` ends it."""
 
     @abstractmethod
@@ -169,7 +163,7 @@ class CrossKey(_Side):
         """Forget the secret key. Anything that needs it raises afterwards."""
 
 
-class CrossPublic(_Side):
+class CrossPublic(_KeyHalf):
     """The multiplier's side: somebody else's public key."""
 
     @abstractmethod

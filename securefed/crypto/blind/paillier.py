@@ -142,22 +142,19 @@ class Slots:
         return [(-piece - (1 << self.offset_bits)) % (1 << WIDTH) for piece in self.cut(masks)]
 
 
-class PaillierLengths(Lengths):
-    """Lengths that follow from slots, for a modulus of so many bits."""
+def cross_lengths(bits: int) -> Lengths:
+    """Return the lengths for a modulus of so many bits. They follow from slots."""
+    size = -(-bits // 8)
 
-    def __init__(self, bits: int) -> None:
-        self._bits, self._ciphertext = bits, 2 * -(-bits // 8)
-        self.public = HEADER.size + (1 + roots_needed(bits)) * (self._ciphertext // 2)
+    def block(product: Product, rows: int) -> int:
+        return rows * Slots.of(product, bits).groups * 2 * size
 
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        size = max(1, BLOCK_BYTES // self.block(product, 1))
-        return [(start, min(start + size, product.inner)) for start in range(0, product.inner, size)]
+    def blocks(product: Product) -> list[tuple[int, int]]:
+        step, inner = max(1, BLOCK_BYTES // block(product, 1)), product.inner
+        return [(start, min(start + step, inner)) for start in range(0, inner, step)]
 
-    def block(self, product: Product, rows: int) -> int:
-        return rows * Slots.of(product, self._bits).groups * self._ciphertext
-
-    def reply(self, product: Product) -> int:
-        return Slots.of(product, self._bits).replies * self._ciphertext
+    public = HEADER.size + (1 + roots_needed(bits)) * size
+    return Lengths(public, blocks, block, lambda product: Slots.of(product, bits).replies * 2 * size)
 
 
 def _limbs(rows: Rows, bits: int) -> Share:
@@ -182,7 +179,7 @@ class PaillierCrossKey(CrossKey):
     def __init__(self, secret: PaillierSecretKey) -> None:
         self._kept: PaillierSecretKey | None = secret
         self._side = secret.public
-        self.lengths = PaillierLengths(self._side.bits)
+        self.lengths = cross_lengths(self._side.bits)
 
     @property
     def _secret(self) -> PaillierSecretKey:
@@ -242,7 +239,7 @@ class PaillierCrossPublic(CrossPublic):
     """Somebody else's modulus, with its proof checked."""
 
     def __init__(self, public: PaillierPublicKey) -> None:
-        self._public, self.lengths = public, PaillierLengths(public.bits)
+        self._public, self.lengths = public, cross_lengths(public.bits)
 
     def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
         return PaillierEvaluation(self._public, product, os.urandom if seed is None else key_stream(seed))
@@ -252,7 +249,7 @@ class PaillierEvaluation(Evaluation):
     """Products of powers so far, for each group of columns of U and each column of V, then packed."""
 
     def __init__(self, public: PaillierPublicKey, product: Product, source: ByteSource) -> None:
-        super().__init__(product, PaillierLengths(public.bits))
+        super().__init__(product, cross_lengths(public.bits))
         self._public, self._slots, self._source = public, Slots.of(product, public.bits), source
         self._sums = [mpz(1)] * (self._slots.groups * product.right)
         self._hidden: list[mpz] = []
@@ -341,6 +338,4 @@ def paillier_scheme(key_bits: int = KEY_BITS, allow_small: bool = False) -> Cros
 
 
 PAILLIER = paillier_scheme()
-# For the registry of schemes.
-cross_scheme = paillier_scheme
-cross_lengths = PaillierLengths
+cross_scheme = paillier_scheme  # for the registry of schemes

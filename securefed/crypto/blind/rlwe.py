@@ -158,25 +158,18 @@ def _multiply_blocks(task: tuple[Product, list[tuple[bytes, Rows]]]) -> list[Sum
     return totals
 
 
-class RlweLengths(Lengths):
-    """Lengths that follow from layouts."""
-
-    public = PUBLIC_BYTES
-
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        return layout(product).blocks()
-
-    def block(self, product: Product, rows: int) -> int:
-        return layout(product).block_bytes(rows)
-
-    def reply(self, product: Product) -> int:
-        return layout(product).reply_bytes()
+LENGTHS = Lengths(
+    PUBLIC_BYTES,
+    lambda product: layout(product).blocks(),
+    lambda product, rows: layout(product).block_bytes(rows),
+    lambda product: layout(product).reply_bytes(),
+)
 
 
 class RlweKey(CrossKey):
     """A ternary secret and the seed of the errors of its public keys, both from one seed."""
 
-    lengths = RlweLengths()
+    lengths = LENGTHS
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != SEED_BYTES:
@@ -233,7 +226,7 @@ class RlweKey(CrossKey):
 class RlwePublic(CrossPublic):
     """Somebody else's public key: it multiplies and answers."""
 
-    lengths = RlweLengths()
+    lengths = LENGTHS
 
     def __init__(self, nonce: bytes, keys: Floats) -> None:
         self._rerandomiser = Rerandomiser(nonce, keys)
@@ -247,7 +240,7 @@ class RlweEvaluation(Evaluation):
     """Sums of ciphertexts times V, until they are answered."""
 
     def __init__(self, plan: Layout, rerandomiser: Rerandomiser, source: ByteSource) -> None:
-        super().__init__(plan.product, RlweLengths())
+        super().__init__(plan.product, LENGTHS)
         self._plan, self._rerandomiser, self._source = plan, rerandomiser, source
         self._totals: list[Sums] = []
 
@@ -283,4 +276,4 @@ def cross_scheme(key_bits: int) -> CrossScheme:
 
 
 def cross_lengths(key_bits: int) -> Lengths:
-    return RlweLengths()
+    return LENGTHS

@@ -58,8 +58,6 @@ _FOURTH_PRIME = 0xFFFFFFFFFFC4001
 """Makes a ring whose data live modulo all three primes."""
 _MOST_POLYNOMIALS = 16
 _ZSTD = 0xFD2FB528
-# Where the count of words stands: after the id (32), the fields (41 or 16) and the array's header (16).
-_CIPHERTEXT_COUNT, _PLAINTEXT_COUNT = 89, 64
 
 
 def _moduli(like: NDArray[np.generic]) -> tuple[Integers, Integers]:
@@ -240,7 +238,7 @@ def encrypt_zero(key: Any) -> Any:
 
 def read_ciphertext(ciphertext: Any) -> Words:
     """Return the (2, 2, N) residues of a ciphertext."""
-    return read(ciphertext, ciphertext.dyn_array()).reshape(2, 2, DEGREE)
+    return read(ciphertext.dyn_array()).reshape(2, 2, DEGREE)
 
 
 class _Scratch(threading.local):
@@ -288,33 +286,19 @@ def _load(target: Any, parts: Sequence[bytes | memoryview], context: Any) -> Any
     return target
 
 
-def read(saved: Any, words: Any) -> Words:
-    """Return the words of a SEAL object: `saved` has save(path), `words` gives one word at a time."""
+def read(words: Any) -> Words:
+    """Return the words of a SEAL array."""
     handle, path = _SCRATCH.file()
     try:
-        saved.save(path)
+        words.save(path)
     except RuntimeError as error:
         raise _no_room(8 * words.size()) from error
-    size = os.fstat(handle).st_size
-    content = _uncompressed(os.pread(handle, size, 0))
+    blob = os.pread(handle, os.fstat(handle).st_size, 0)
     os.ftruncate(handle, 0)
-    if content is None:
-        return np.fromiter((words.at(i) for i in range(words.size())), dtype=np.uint64, count=words.size())
-    return content
-
-
-def _uncompressed(blob: bytes) -> Words | None:
-    """Return the words at the end of a saved object, or None when they are compressed for real."""
     body = blob[16:] if blob[5] == 0 else _raw_blocks(blob[16:])
-    if body is None:
-        return None
-    # The words are the last thing in every object read here; their count stands before them.
-    for start in (_CIPHERTEXT_COUNT, _PLAINTEXT_COUNT):
-        if len(body) >= start:
-            count = struct.unpack_from("<Q", body, start)[0]
-            if start + 8 + 8 * count == len(body):
-                return np.frombuffer(body, dtype=np.uint64, offset=start + 8)
-    return None
+    if body is None or len(body) != 8 + 8 * words.size():
+        return np.fromiter(map(words.at, range(words.size())), dtype=np.uint64, count=words.size())
+    return np.frombuffer(body, dtype=np.uint64, offset=8)
 
 
 def _raw_blocks(frame: bytes) -> bytes | None:
@@ -322,23 +306,17 @@ def _raw_blocks(frame: bytes) -> bytes | None:
     descriptor = frame[4]
     single = descriptor >> 5 & 1
     at = 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3] + (single, 2, 4, 8)[descriptor >> 6]
-    blocks: list[bytes] = []
     if int.from_bytes(frame[:4], "little") != _ZSTD:
         return None
-    while True:
+    last, blocks = False, list[bytes]()
+    while not last:
         block = int.from_bytes(frame[at : at + 3], "little")
-        last, kind, size = block & 1, block >> 1 & 3, block >> 3
-        at += 3
-        if kind == 0:
-            blocks.append(frame[at : at + size])
-            at += size
-        elif kind == 1:
-            blocks.append(frame[at : at + 1] * size)
-            at += 1
-        else:
+        last, run, size, at = bool(block & 1), block >> 1 & 3, block >> 3, at + 3
+        if run > 1:
             return None
-        if last:
-            return b"".join(blocks)
+        blocks.append(frame[at : at + 1] * size if run else frame[at : at + size])
+        at += 1 if run else size
+    return b"".join(blocks)
 
 
 @cache
@@ -418,7 +396,7 @@ def _transform(polynomials: Words, forward: bool) -> Words:
         padded = chunk if chunk[1:].any() else np.concatenate([chunk, _filler(primes, b"padding")])
         block = ciphertext(padded, ntt=not forward)
         change(block)
-        results.append(read(block, block.dyn_array()).reshape(padded.shape)[: len(chunk)])
+        results.append(read(block.dyn_array()).reshape(padded.shape)[: len(chunk)])
     return np.concatenate(results) if len(results) > 1 else results[0]
 
 

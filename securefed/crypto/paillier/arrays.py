@@ -260,7 +260,7 @@ def mask_packed(
     return masked, PaillierMask(public, layout, masks)
 
 
-class Integers(Framed):
+class PaillierIntegers(Framed):
     """A list of integers, row by row: ciphertexts mod n**2, or plaintexts mod n."""
 
     public: PaillierPublicKey
@@ -298,7 +298,7 @@ class Integers(Framed):
 # Arrays and masks
 
 
-class PaillierEncrypted(Integers, Encrypted):
+class PaillierEncrypted(PaillierIntegers, Encrypted):
     """Ciphertexts row by row, with the public extent of the integers in them."""
 
     kind = Kind.ENCRYPTED
@@ -388,7 +388,7 @@ class PaillierEncrypted(Integers, Encrypted):
             yield from cut_column(self.public.n, self.integers[j::columns], integers, bits, slices)
 
 
-class PaillierMasked(Integers, Masked):
+class PaillierMasked(PaillierIntegers, Masked):
     """A packed and re-randomised block of value + mask."""
 
     kind = Kind.MASKED
@@ -406,8 +406,8 @@ class PaillierMasked(Integers, Masked):
             )
 
 
-class PaillierOpened(Integers, Opened):
-    """Integers value + mask mod n, uniform without the mask."""
+class PaillierOpened(PaillierIntegers, Opened):
+    """PaillierIntegers value + mask mod n, uniform without the mask."""
 
     kind = Kind.OPENED
 

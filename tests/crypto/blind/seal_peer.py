@@ -80,7 +80,7 @@ class Peer:
     def read(self, block: Any) -> Words:
         """The residues of a ciphertext, (polynomials, primes, 4096)."""
         shape = (block.size(), block.coeff_modulus_size(), block.poly_modulus_degree())
-        return seal_ring.read(block, block.dyn_array()).reshape(shape)
+        return seal_ring.read(block.dyn_array()).reshape(shape)
 
     def to_ntt(self, polynomials: Words) -> Words:
         """Coefficients to values at the roots, in SEAL's order."""

@@ -49,7 +49,7 @@ def test_seal_decrypts_what_ours_encrypts(peer: Peer) -> None:
     pair = np.stack([canonical(heads[:, 0]), canonical(np.stack(bodies))])
     plain = seal.Plaintext()
     seal.Decryptor(peer.context, peer.secret_key(secret)).decrypt(peer.ciphertext(peer.to_ntt(pair)), plain)
-    words = seal_ring.read(plain, plain.dyn_array()).reshape(1, 5, DEGREE)
+    words = seal_ring.read(plain.dyn_array()).reshape(1, 5, DEGREE)
     numbers = combined(peer.from_ntt(words)[0].astype(int).tolist())
     for row in range(panel.rows):
         for entry in range(panel.span):
