@@ -181,12 +181,6 @@ class _Side:
             )
         return count
 
-    async def receive_points(self, kind: str, sender: str, step: int, count: int) -> bytes:
-        blob = await self.receive_due(kind, sender, step, POINT * count)
-        if not all(0 < int.from_bytes(point, "little") < PRIME for point in cut(blob, POINT)):
-            raise BadAlignment(f"{sender}: a point in {kind} is zero or not reduced")
-        return blob
-
     async def receive_due(self, kind: str, sender: str, step: int, due: int) -> bytes:
         blob = await self.link.receive(kind, sender, step=step)
         if len(blob) != due:
@@ -203,7 +197,9 @@ class _Points:
 
     async def receive(self, step: int) -> bytes:
         count = min(BLOCK, self._count - BLOCK * step)
-        blob = await self._side.receive_points(self._kind, self._sender, step, count)
+        blob = await self._side.receive_due(self._kind, self._sender, step, POINT * count)
+        if not all(0 < int.from_bytes(point, "little") < PRIME for point in cut(blob, POINT)):
+            raise BadAlignment(f"{self._sender}: a point in {self._kind} is zero or not reduced")
         self._repeated.add(psi_work.words(blob, 4)[:, :2])
         return blob
 
@@ -303,7 +299,7 @@ async def _share_keys(side: _Side, others: Sequence[str]) -> list[bytes]:
         side.link.send(other, "psi-seed", curve.public(scalar))
     keys = []
     for other, scalar in scalars.items():
-        point = await side.receive_points("psi-seed", other, 0, 1)
+        point = await _Points(side, "psi-seed", other, 1).receive(0)
         secret = side.run(partial(psi_work.multiplied, scalar), [point], other)
         keys.append(hashlib.sha256(b"securefed-psi-share-v1" + secret).digest())
     return keys

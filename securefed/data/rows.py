@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections import Counter
+from collections import Counter, UserDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -39,13 +39,14 @@ MOST_DIFFERENT = 1 << 16
 """Different texts of a column up to which it is kept."""
 
 
-class Fields(Mapping[str, Sequence[object]]):
+class Fields(UserDict[str, Any]):
     """The columns of a table in memory: a frame's or an array's. `kinds`: types that it declares itself."""
 
     def __init__(
         self, columns: Mapping[str, Sequence[object] | None], rows: int, kinds: Mapping[str, str]
     ) -> None:
-        self._columns, self.rows, self.kinds = columns, rows, kinds
+        super().__init__(columns)
+        self.rows, self.kinds = rows, kinds
 
     def numbers(self, column: str) -> NDArray[np.float64] | None:
         """A column as numbers if all its fields are plain numbers."""
@@ -56,17 +57,8 @@ class Fields(Mapping[str, Sequence[object]]):
         return iter(self[column])
 
     def __getitem__(self, column: str) -> Sequence[object]:
-        fields = self._columns[column]
+        fields: Sequence[object] | None = self.data[column]
         return list(self.each(column)) if fields is None else fields
-
-    def __contains__(self, column: object) -> bool:
-        return column in self._columns
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
 
 
 class FileFields(Fields):
@@ -117,7 +109,7 @@ class FileFields(Fields):
         return self._numbers.read(column) if column in self._numbers else None
 
     def each(self, column: str) -> Iterator[object]:
-        if self._columns[column] is not None:
+        if self.data[column] is not None:
             yield from super().each(column)
             return
         self._check()

@@ -188,9 +188,7 @@ class _Products:
                 columns = self._residues[:size].reshape(shared.shape)
                 columns[...] = shared
                 reduce(columns, prime)
-            values = RING.y_domain(index, panel.rows).evaluate(
-                columns, reversed_powers=True, out=self._values[:size]
-            )
+            values = RING.y_domain(index, panel.rows).evaluate(columns, self._values[:size])
             random = self._random[: total * DEGREE]
             RING.expand(seed, chunk.label, index, total * DEGREE, random)
             self._terms = before

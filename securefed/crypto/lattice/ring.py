@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, cached_property
+from itertools import accumulate, repeat
 from math import prod
 
 import numpy as np
@@ -144,14 +145,12 @@ class YDomain:
     """Values of polynomials at the roots of Y**t = -1 modulo one prime."""
 
     def __init__(self, prime: int, roots: int) -> None:
-        self.prime, self.count = prime, roots
+        self.prime = prime
         generator = 2
         while pow(generator, (prime - 1) // 2, prime) == 1:
             generator += 1
         root = pow(generator, (prime - 1) // (2 * roots), prime)
-        powers = [1]
-        while len(powers) < 2 * roots:
-            powers.append(powers[-1] * root % prime)
+        powers = accumulate(repeat(root, 2 * roots - 1), lambda power, root: power * root % prime, initial=1)
         table = np.array([_centred(power, prime) for power in powers])
         outer = min(roots, WHOLE_ROOTS)
         inner = roots // outer
@@ -161,45 +160,32 @@ class YDomain:
         self.roots: Floats = table[(odd[:, None] + 2 * outer * h2[None, :]) % order].reshape(-1)
         steps = inner * np.outer(odd, h1)
         turns, twiddles = 2 * outer * np.outer(h2, h2), np.outer(odd, h2)
-        # Evaluation of Y**s, of Y**-s, and interpolation.
-        self._forward = table[steps % order], table[twiddles % order], table[turns % order]
-        self._backward = table[-steps % order], table[-twiddles % order], table[-turns % order]
-        share = float(_centred(pow(roots, -1, prime), prime))
-        self._inverse = (
-            reduce(np.ascontiguousarray(self._backward[0].T) * share, prime),
-            self._backward[1],
-            self._backward[2],
-        )
+        # Powers of Y**-1, for evaluation and, the first of them over t, for interpolation.
+        self._first, self._twiddles = table[-steps % order], table[-twiddles % order][:, :, None]
+        self._second = table[-turns % order]
+        share = _centred(pow(roots, -1, prime), prime)
+        self._inverse = reduce(np.ascontiguousarray(self._first.T) * share, prime)
 
-    def evaluate(
-        self, coefficients: Floats, *, reversed_powers: bool = False, out: Floats | None = None
-    ) -> Floats:
-        """Return the values of sum_s c_s Y**s, or of sum_s c_s Y**-s, for c of shape (t, ...).
-
-        `out`: memory for as many numbers, which the result may use.
-        """
-        first, twiddles, second = self._backward if reversed_powers else self._forward
+    def evaluate(self, coefficients: Floats, out: Floats | None = None) -> Floats:
+        """Return the values of sum_s c_s Y**-s for c of shape (t, ...); they may use the memory of `out`."""
         outer, inner = self._shape
-        rest = coefficients.shape[1:]
         into = None if out is None else out.reshape(outer, -1, copy=False)
-        values = reduce(np.matmul(first, coefficients.reshape(outer, -1), out=into), self.prime)
+        values = reduce(np.matmul(self._first, coefficients.reshape(outer, -1), out=into), self.prime)
         if inner > 1:
             values = values.reshape(outer, inner, -1)
-            values *= twiddles[:, :, None]
-            values = reduce(np.matmul(second, reduce(values, self.prime)), self.prime)
-        return values.reshape(self.count, *rest)
+            values *= self._twiddles
+            values = reduce(np.matmul(self._second, reduce(values, self.prime)), self.prime)
+        return values.reshape(coefficients.shape)
 
     def interpolate(self, values: Floats) -> Floats:
         """Return the coefficients of Y**s, (t, ...), of given values: not reduced, below 2**46."""
-        first, twiddles, second = self._inverse
-        outer, inner = self._shape
-        rest = values.shape[1:]
+        (outer, inner), shape = self._shape, values.shape
         if inner > 1:
-            values = reduce(np.matmul(second, values.reshape(outer, inner, -1)), self.prime)
-            values *= twiddles[:, :, None]
+            values = reduce(np.matmul(self._second, values.reshape(outer, inner, -1)), self.prime)
+            values *= self._twiddles
             reduce(values, self.prime)
-        coefficients: Floats = first @ values.reshape(outer, -1)
-        return coefficients.reshape(self.count, *rest)
+        coefficients: Floats = self._inverse @ values.reshape(outer, -1)
+        return coefficients.reshape(shape)
 
 
 class Ring:
@@ -288,11 +274,8 @@ class Ring:
 
     def to_bytes(self, residues: Floats) -> bytes:
         """Pack centred residues, (k, ...): each plus (p - 1) / 2, in 21 bits, as `shares.to_bytes` does."""
-        words = np.zeros(-(-residues.size // 3), dtype="<i8")
-        for index in range(len(self.primes)):
-            self.pack(words, index, residues[index])
-        data: bytes = words.tobytes()
-        return data
+        offsets = (np.array(self.primes) - 1) // 2
+        return shares.to_bytes((residues.reshape(len(offsets), -1) + offsets[:, None]).astype(np.int64))
 
     def from_bytes(self, data: bytes | memoryview, shape: tuple[int, ...]) -> Floats:
         """Read what `to_bytes` wrote: centred residues, (k, *shape). Raises FormatError for anything else."""
