@@ -54,7 +54,7 @@ class OutlierWarning(UserWarning):
     """A column with values that cannot be meant."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class FittedColumns:
     """A party's columns as they were fitted. They are kept as arrays: nothing that is read back is run."""
 
@@ -68,36 +68,20 @@ class FittedColumns:
     limits: Array = field(default_factory=lambda: np.zeros((2, 0)))
     """The least and the largest value of each of those numbers before they are scaled; others are cut."""
 
-    @property
-    def count(self) -> int:
+    def __post_init__(self) -> None:
+        self.count = len(self.mean)
         """Numbers a row."""
-        return len(self.mean)
-
-    @property
-    def names(self) -> list[str]:
+        self.names = [name for column in self.source for name in column.names]
         """The names of those numbers."""
-        return [name for column in self.source for name in column.names]
-
-    @property
-    def untransformed(self) -> NDArray[np.intp]:
-        """Which of those numbers are columns as they were given; all of them where none is."""
-        own = self._as_given
-        return np.flatnonzero(own) if own.any() else np.arange(len(own))
-
-    @property
-    def _as_given(self) -> NDArray[np.bool_]:
+        own = np.array([name == column.name for column in self.source for name in column.names])
+        self._as_given: NDArray[np.bool_] = own
         """Whether each number is a column, not a spline, a category or an indicator that it became."""
-        return np.array([name == column.name for column in self.source for name in column.names])
-
-    @property
-    def given(self) -> list[str]:
+        self.untransformed = np.flatnonzero(own) if own.any() else np.arange(len(own))
+        """Which of those numbers are columns as they were given; all of them where none is."""
+        self.kinds = {column.origin: column.taken for column in self.source}
+        """The type of each of the source's columns: "number", "words" or "date"."""
+        self.given = list(self.kinds)
         """The names of the source's columns."""
-        return list(self.kinds)
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        """The type of each of them: "number", "words" or "date"."""
-        return {column.origin: column.taken for column in self.source}
 
     @classmethod
     def fit(

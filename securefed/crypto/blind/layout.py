@@ -49,7 +49,7 @@ COARSE_SIZE = 67
 """Digits of so many bits bring more noise than rounding c1 to 42 bits does."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Panel:
     """Columns first..last-1 of U, in ciphertexts of `DEGREE / span` rows."""
 
@@ -59,29 +59,16 @@ class Panel:
     span: int
     """D: the distance of two rows in a ciphertext."""
 
-    @property
-    def width(self) -> int:
+    def __post_init__(self) -> None:
+        self.width = self.last - self.first
         """I: the panel's columns."""
-        return self.last - self.first
-
-    @property
-    def group(self) -> int:
+        self.group = min(self.right, self.span // self.width)
         """g: columns of V in a response."""
-        return min(self.right, self.span // self.width)
-
-    @property
-    def rows(self) -> int:
+        self.rows = DEGREE // self.span
         """t: rows in a ciphertext."""
-        return DEGREE // self.span
-
-    @property
-    def responses(self) -> int:
-        return -(-self.right // self.group)
-
-    @property
-    def sent(self) -> int:
+        self.responses = -(-self.right // self.group)
+        self.sent = self.width if self.group == 1 else self.span
         """Coefficients of c0 that a row has: with one column in a response, no padding."""
-        return self.width if self.group == 1 else self.span
 
     def ciphertexts(self, rows: int) -> int:
         return -(-rows // self.rows)
@@ -126,26 +113,19 @@ class Chunk:
         return rows.reshape(self.count, self.panel.rows, rows.shape[1])
 
 
-@dataclass(frozen=True)
+@dataclass
 class Layout:
     """The panels of a product and its blocks of rows."""
 
     product: Product
     panels: tuple[Panel, ...]
 
-    @property
-    def responses(self) -> int:
-        return sum(panel.responses for panel in self.panels)
-
-    @property
-    def body_bits(self) -> int:
+    def __post_init__(self) -> None:
+        self.responses = sum(panel.responses for panel in self.panels)
+        self.body_bits = COARSE_BITS if self.product.digit_size >= COARSE_SIZE else FINE_BITS
         """Bits of a coefficient of c1 in a reply."""
-        return COARSE_BITS if self.product.digit_size >= COARSE_SIZE else FINE_BITS
-
-    @property
-    def response_bytes(self) -> int:
+        self.response_bytes = body_bytes(DEGREE, self.body_bits)
         """The length of c1 of a response."""
-        return body_bytes(DEGREE, self.body_bits)
 
     def blocks(self) -> list[tuple[int, int]]:
         """Return the inner rows (first, last) of each message: whole ciphertexts, about 16 MB at most."""

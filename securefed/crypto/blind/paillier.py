@@ -58,7 +58,7 @@ SPARE_BITS = 40
 MOST_FLOAT = 2.0**51
 
 
-@dataclass(frozen=True)
+@dataclass
 class Slots:
     """How columns of U lie in ciphertexts and entries of U'V in the reply: from public sizes."""
 
@@ -70,6 +70,17 @@ class Slots:
     """W: bits from one slot to the next."""
     room: int
     """Slots in a ciphertext."""
+
+    def __post_init__(self) -> None:
+        self.groups = -(-self.left // self.room)
+        """Ciphertexts of a row of U."""
+        self.columns = -(-self.left // self.groups)
+        """Columns of U in a ciphertext. The last group may have fewer; its other slots hold 0."""
+        self.outputs = self.room // self.columns
+        """Columns of V in a ciphertext of the reply."""
+        self.chunks = -(-self.right // self.outputs)
+        """Ciphertexts of the reply for each group."""
+        self.replies = self.groups * self.chunks
 
     @classmethod
     def of(cls, product: Product, modulus_bits: int) -> Slots:
@@ -85,30 +96,6 @@ class Slots:
                 f"a key of {modulus_bits} bits given, at least {width + 1 + SPARE_BITS} are needed"
             )
         return cls(product.left, product.right, offset_bits, width, room)
-
-    @property
-    def groups(self) -> int:
-        """Ciphertexts of a row of U."""
-        return -(-self.left // self.room)
-
-    @property
-    def columns(self) -> int:
-        """Columns of U in a ciphertext. The last group may have fewer; its other slots hold 0."""
-        return -(-self.left // self.groups)
-
-    @property
-    def outputs(self) -> int:
-        """Columns of V in a ciphertext of the reply."""
-        return self.room // self.columns
-
-    @property
-    def chunks(self) -> int:
-        """Ciphertexts of the reply for each group."""
-        return -(-self.right // self.outputs)
-
-    @property
-    def replies(self) -> int:
-        return self.groups * self.chunks
 
     def pack(self, numbers: Sequence[int]) -> mpz:
         """Return the sum of numbers[j] * 2**(W j), signed."""

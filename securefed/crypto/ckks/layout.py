@@ -116,53 +116,33 @@ def power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Placed:
-    """The common part of layouts: an array of this shape."""
+    """The common part of layouts: an array of this shape, of rows of values or outputs."""
 
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        self.rows, self.columns = self.shape if len(self.shape) == 2 else (*self.shape, 1)
         if self.columns > SLOTS:
             raise CapacityError(f"{self.columns} columns given, at most {SLOTS} fit a ciphertext")
-
-    @property
-    def rows(self) -> int:
-        """Rows of values, or outputs."""
-        return self.shape[0]
-
-    @property
-    def columns(self) -> int:
-        return self.shape[1] if len(self.shape) == 2 else 1
-
-    @cached_property
-    def width(self) -> int:
-        return power_of_two(self.columns)
+        self.width = power_of_two(self.columns)
 
 
-@dataclass(frozen=True)
+@dataclass
 class RowLayout(Placed):
     """One value a slot."""
 
     code = 0
     levels = 0
 
-    @cached_property
-    def copies(self) -> int:
-        return max(1, SLOTS // self.width // power_of_two(self.rows))
-
-    @cached_property
-    def height(self) -> int:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.copies = max(1, SLOTS // self.width // power_of_two(self.rows))
+        self.height = SLOTS // self.width // self.copies
         """Rows of one block."""
-        return SLOTS // self.width // self.copies
-
-    @cached_property
-    def ciphertexts(self) -> int:
-        return -(-self.rows // self.height)
-
-    @property
-    def units(self) -> int:
-        return self.ciphertexts
+        self.ciphertexts = self.units = -(-self.rows // self.height)
+        self.coefficients = self.ciphertexts * SLOTS
 
     def slots(self, values: Floats) -> Floats:
         """Map (rows, columns) values to (blocks, slots)."""
@@ -181,10 +161,6 @@ class RowLayout(Placed):
         """The returned coefficients of each ciphertext: half of them, since slots are real."""
         return [np.arange(SLOTS)] * self.ciphertexts
 
-    @property
-    def coefficients(self) -> int:
-        return self.ciphertexts * SLOTS
-
     def values(self, opened: Floats) -> Floats:
         """Map returned coefficients to values, with the copies averaged."""
         slots = real_slots(opened.reshape(self.ciphertexts, SLOTS))
@@ -198,41 +174,23 @@ class RowLayout(Placed):
         return SumLayout(shape, self.width * min(self.copies, power_of_two((outputs + 1) // 2)))
 
 
-@dataclass(frozen=True)
+@dataclass
 class SumLayout(Placed):
     """Sums over slots before merging and opening."""
 
     groups: int
 
-    @cached_property
-    def copies(self) -> int:
-        return self.groups // self.width
-
-    @cached_property
-    def stride(self) -> int:
-        return SLOTS // self.groups
-
-    @cached_property
-    def units(self) -> int:
-        return -(-self.rows // (2 * self.copies))
-
-    @cached_property
-    def units_each(self) -> int:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.code, self.stride = self.groups.bit_length(), SLOTS // self.groups
+        self.copies = self.groups // self.width
+        self.units = -(-self.rows // (2 * self.copies))
+        self.units_each = max(1, self.stride // LEAST_STRIDE)
         """The most units of one merged ciphertext."""
-        return max(1, self.stride // LEAST_STRIDE)
-
-    @cached_property
-    def ciphertexts(self) -> int:
-        return -(-self.units // self.units_each)
-
-    @property
-    def code(self) -> int:
-        return self.groups.bit_length()
-
-    @property
-    def levels(self) -> int:
+        self.ciphertexts = -(-self.units // self.units_each)
+        self.levels = (min(self.units, self.units_each) - 1).bit_length()
         """The most merges in sequence."""
-        return (min(self.units, self.units_each) - 1).bit_length()
+        self.coefficients = self.units * 2 * self.groups
 
     def members(self, ciphertext: int) -> range:
         """Return the units of one merged ciphertext."""
@@ -252,10 +210,6 @@ class SumLayout(Placed):
     def _offset(self, member: int) -> int:
         """Return a unit's shift: bit i of `member` shifts by stride/2^(i+1)."""
         return sum(self.stride >> (i + 1) for i in range(member.bit_length()) if member >> i & 1)
-
-    @property
-    def coefficients(self) -> int:
-        return self.units * 2 * self.groups
 
     def values(self, opened: Floats) -> Floats:
         """Map returned coefficients to sums."""

@@ -51,7 +51,7 @@ TABLE_WINDOWS = range(2, 8)
 BUCKET_WINDOWS = range(2, 13)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cut:
     """How exponents are cut into digits, and which method takes them.
 
@@ -64,19 +64,13 @@ class Cut:
     bits: int
     """Exponents are at most 2**bits in magnitude, or of 105 bits (104)."""
 
-    @property
-    def levels(self) -> int:
-        return self.bits // self.window + 1 if self.straus else -(-self.bits // self.window)
-
-    @property
-    def tops(self) -> list[int]:
-        """The largest magnitude of each level's digits.
-
-        The halves of the lower levels add up to less than 2/3 of the highest level's unit. So its digit does
-        not exceed the exponent's own highest bits.
-        """
-        levels = self.levels
-        return [1 << (self.window - 1)] * (levels - 1) + [1 << (self.bits - self.window * (levels - 1))]
+    def __post_init__(self) -> None:
+        self.levels = self.bits // self.window + 1 if self.straus else -(-self.bits // self.window)
+        # Halves of the lower levels add up to less than 2/3 of the highest level's unit, so its digit does
+        # not exceed the exponent's own highest bits.
+        lower = self.levels - 1
+        self.tops = [1 << (self.window - 1)] * lower + [1 << (self.bits - self.window * lower)]
+        """The largest magnitude of each level's digits."""
 
     def weighted(self, numbers: list[int]) -> int:
         """Return the exponent that has these numbers as digits."""
