@@ -137,15 +137,11 @@ class KeyHolder:
     """The owner of a secret key, who answers openings."""
 
     def __init__(self, secret: SecretKey) -> None:
-        self._secret = secret
+        self._secret, self.public = secret, secret.public
         self._lock = Lock()
         self.memory = OpeningMemory()
         self.openings = 0
         """Openings answered since the key was loaded."""
-
-    @property
-    def public(self) -> PublicKey:
-        return self._secret.public
 
     def encrypt(self, values: ArrayLike, fixed: FixedPoint) -> Encrypted:
         """Encrypt as `public.encrypt` does, but faster."""

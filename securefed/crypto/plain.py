@@ -35,11 +35,7 @@ class _Clear(Framed):
 
     def __init__(self, public: PublicKey, values: Floats, bound: float = 1.0, nonce: int = 0) -> None:
         self.public, self.values, self.shape, self.bound = public, values, values.shape, bound
-        self._nonce = nonce
-
-    @property
-    def ciphertexts(self) -> int:
-        return int(self.values.size)
+        self._nonce, self.ciphertexts = nonce, int(values.size)
 
     def to_bytes(self) -> bytes:
         payload = np.float64(self.bound).tobytes() + np.ascontiguousarray(self.values, dtype="<f8").tobytes()

@@ -174,10 +174,8 @@ class Framed(ABC):
 class Ciphertexts(Framed):
     """Ciphertexts in a frame."""
 
-    @property
-    @abstractmethod
-    def ciphertexts(self) -> int:
-        """The number of ciphertexts."""
+    ciphertexts: int
+    """Their number."""
 
     def repeated(self) -> int:
         """Count ciphertexts that share randomness with another of the array; 0 unless something is broken.
@@ -195,6 +193,8 @@ class Encrypted(Ciphertexts):
     """Public bound on every |value|, from declared ranges and operations, never from values."""
     shown: bool = False
     """It was sent, so its randomness can no longer re-randomise a sum."""
+    unit_bits: int = FLOAT_BITS
+    """Fraction bits of the addends of `add_units`."""
 
     @property
     def rows(self) -> int:
@@ -254,11 +254,6 @@ class Encrypted(Ciphertexts):
 
         `width`: the bits of a slot where values are packed and both sides must know them.
         """
-
-    @property
-    def unit_bits(self) -> int:
-        """Fraction bits of the addends of `add_units`."""
-        return FLOAT_BITS
 
     def add_units(self, units: Sequence[int]) -> Encrypted:
         """Add multiples of 2**-unit_bits, one to each value of a vector; exactly in an exact scheme."""

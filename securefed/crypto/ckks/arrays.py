@@ -113,10 +113,7 @@ class CkksEncrypted(Encrypted):
         """`seed`: the public seed of c1, where the array is fresh from its owner. Then only c0 is sent."""
         self.public, self.form, self.shape, self.bound = public, form, form.layout.shape, form.bound
         self._objects, self._words, self._seed = ciphertexts, words, seed
-
-    @property
-    def ciphertexts(self) -> int:
-        return self.form.layout.units
+        self.ciphertexts = form.layout.units
 
     @property
     def _seal(self) -> Sequence[Any]:
@@ -296,11 +293,7 @@ class CkksMasked(Masked):
 
     def __init__(self, public: CkksPublicKey, layout: CkksLayout, noise: Noise, c0: Words, c1: Words) -> None:
         self.public, self.layout, self.shape, self.noise = public, layout, layout.shape, noise
-        self.c0, self.c1 = c0, c1
-
-    @property
-    def ciphertexts(self) -> int:
-        return len(self.c1)
+        self.c0, self.c1, self.ciphertexts = c0, c1, len(c1)
 
     def repeated(self) -> int:
         return _repeated(self.c1)

@@ -179,7 +179,7 @@ def _offset(width: int, count: int) -> mpz:
     return (mpz(1) << (width - 1)) * (((mpz(1) << (width * count)) - 1) // ((mpz(1) << width) - 1))
 
 
-@dataclass(frozen=True)
+@dataclass
 class PackedLayout:
     """The places of values in the plaintexts of a masked block. Only the requester needs it."""
 
@@ -189,19 +189,15 @@ class PackedLayout:
     fraction_bits: int
     magnitude: int
 
+    def __post_init__(self) -> None:
+        self.slots = slots_for(self.modulus_bits, self.width)
+        self.ciphertexts = -(-prod(self.shape) // self.slots)
+
     @classmethod
     def of(cls, bits: int, shape: tuple[int, ...], extent: Extent, width: int | None = None) -> PackedLayout:
         """Return the tightest layout for an extent, or the one with that slot width."""
         tight = extent.magnitude.bit_length() + 2
         return cls(bits, shape, width or tight, extent.fraction_bits, extent.magnitude)
-
-    @property
-    def slots(self) -> int:
-        return slots_for(self.modulus_bits, self.width)
-
-    @property
-    def ciphertexts(self) -> int:
-        return -(-prod(self.shape) // self.slots)
 
     def decode(self, plaintexts: Sequence[mpz], n: mpz) -> Floats:
         """Return the values in plaintexts mod n, or raise MaskError if those fit no value under this mask."""
@@ -270,16 +266,13 @@ class PaillierIntegers(Framed):
 
     def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], integers: Sequence[mpz]) -> None:
         self.public, self.shape, self.integers = public, shape, list(integers)
+        self.ciphertexts = len(self.integers)
 
     def to_bytes(self) -> bytes:
         opened = self.kind is Kind.OPENED
         width = self.public.plaintext_bytes if opened else self.public.ciphertext_bytes
         payload = join_integers(self.integers, width)
         return self.public.frame(self.kind, payload, self.shape, self.numbers).to_bytes()
-
-    @property
-    def ciphertexts(self) -> int:
-        return len(self.integers)
 
     def repeated(self) -> int:
         """Count ciphertexts that share r: (1 + n m) r**n mod n is r**n mod n for every m."""
@@ -308,10 +301,7 @@ class PaillierEncrypted(PaillierIntegers, Encrypted):
     ) -> None:
         super().__init__(public, shape, ciphertexts)
         self.extent, self.bound, self.numbers = extent, extent.bound, extent.numbers()
-
-    @property
-    def fraction_bits(self) -> int:
-        return self.extent.fraction_bits
+        self.fraction_bits = self.unit_bits = extent.fraction_bits
 
     def mask(self, width: int | None = None) -> tuple[PaillierMasked, PaillierMask]:
         if width is not None and width < self.extent.magnitude.bit_length() + 2:
@@ -350,10 +340,6 @@ class PaillierEncrypted(PaillierIntegers, Encrypted):
 
     def _add_plain(self, values: Floats) -> PaillierEncrypted:
         return self.add_units(to_integers(values, self.fraction_bits))
-
-    @property
-    def unit_bits(self) -> int:
-        return self.fraction_bits
 
     def add_units(self, units: Sequence[int]) -> PaillierEncrypted:
         """Add plain integers at the array's own scale, up to its bound."""
