@@ -11,6 +11,7 @@ that lies beside the party's other keys, under its passphrase; the header is aut
 of another party, run, round or minor release is refused. So is one of another instance than the alignment's.
 
     magic 4 b"SFCP" | format 1 | header length 2 | header JSON | nonce 12 | ciphertext and tag
+    encrypted: length 8 | JSON of facts and of the arrays' names, types and shapes | the arrays' bytes
 
 Each party tells all others, in its hello, how many numbers its model has and which rounds it has checkpoints
 of. Nothing of that is secret. From the same statements everybody draws the same conclusion:
@@ -26,7 +27,6 @@ parties may be any number of rounds behind, and round 0 may be the latest that a
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import secrets
@@ -44,7 +44,6 @@ from numpy.typing import NDArray
 from securefed.data.ids import ID_SHAPES
 from securefed.errors import DataError, SettingError
 from securefed.files import (
-    UNREADABLE,
     check_release,
     make_folder,
     minor_version,
@@ -55,8 +54,9 @@ from securefed.protocols.schedules import Reason
 from securefed.transport.network import Malformed
 
 MAGIC = b"SFCP"
-FORMAT = 3
+FORMAT = 4
 PREFIX = struct.Struct(">4sBH")
+LENGTH = struct.Struct(">Q")
 NONCE = 12
 KEPT = 3
 """Rounds that are kept. Two would do: nobody can be more than one round ahead."""
@@ -64,7 +64,6 @@ KEPT_APART = 16
 """The same where parties may be further apart: the last so many rounds, and some older ones."""
 NAME = re.compile(r"round-(\d{1,9})\.sfc")
 ALIGNMENT = "alignment.sfc"
-META = "meta"
 REMEDY = "put the file back from a backup, or start all parties with --restart"
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -76,6 +75,24 @@ class Checkpoint:
 
     arrays: Arrays
     meta: Mapping[str, Any]
+
+    def to_bytes(self) -> bytes:
+        if odd := [name for name, array in self.arrays.items() if array.dtype.kind in "OV"]:
+            raise TypeError(f"a checkpoint holds numbers and text, and {', '.join(odd)} are neither")
+        forms = [[name, array.dtype.str, array.shape] for name, array in self.arrays.items()]
+        front = json.dumps([dict(self.meta), forms], allow_nan=False).encode()
+        return b"".join([LENGTH.pack(len(front)), front, *(each.tobytes() for each in self.arrays.values())])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Parse what `to_bytes` made. Only the party's own bytes get here: they are authenticated."""
+        place = LENGTH.size + LENGTH.unpack_from(data)[0]
+        meta, forms = json.loads(data[LENGTH.size : place])
+        arrays = {}
+        for name, dtype, shape in forms:
+            arrays[name] = np.ndarray(shape, dtype, data, place).copy()
+            place += arrays[name].nbytes
+        return cls(arrays, meta)
 
     def __repr__(self) -> str:
         return f"<checkpoint of {len(self.arrays)} arrays>"
@@ -181,13 +198,11 @@ class CheckpointStore:
         return json.dumps({**place, "release": minor_version()}, sort_keys=True).encode()
 
     def _write(self, name: str, round_: int, checkpoint: Checkpoint) -> None:
-        buffer = io.BytesIO()
-        meta = np.array(json.dumps(dict(checkpoint.meta), allow_nan=False))
-        np.savez(buffer, allow_pickle=False, **{META: meta}, **checkpoint.arrays)
         header, nonce = self._header(round_), secrets.token_bytes(NONCE)
         front = PREFIX.pack(MAGIC, FORMAT, len(header)) + header
-        sealed = self._cipher.encrypt(nonce, buffer.getvalue(), front)
-        make_folder(self._folder, private=True)
+        sealed = self._cipher.encrypt(nonce, checkpoint.to_bytes(), front)
+        if not self._folder.is_dir():
+            make_folder(self._folder, private=True)
         write_atomically(self._folder / name, front + nonce + sealed)
 
     def _read(self, name: str, round_: int) -> Checkpoint:
@@ -206,13 +221,7 @@ class CheckpointStore:
             data = self._cipher.decrypt(nonce, sealed, front)
         except (InvalidTag, ValueError):
             raise DataError(f"{path}: damaged, or under another checkpoint-key.skf; {REMEDY}") from None
-        try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-                arrays = {key: archive[key] for key in archive.files}
-            meta = json.loads(str(arrays.pop(META)))
-        except UNREADABLE as error:
-            raise DataError(f"{path}: not a checkpoint ({error}); {REMEDY}") from None
-        return Checkpoint(arrays, meta)
+        return Checkpoint.from_bytes(data)
 
 
 def _check_writer(path: Path, blob: bytes) -> None:

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +248,7 @@ class RunRecorder:
                 self._entries = len(state.link.transcript)
             ended = self._tracker.update(state.number, state.metric)
             self.write(state.number + 1, ended if self._judges else None)
-        facts = asdict(point)
+        facts = dict(vars(point))
         number = facts.pop("number") + 1
         self._events.tell("round", round=number, rounds=self.agreement.stopping.rounds, **facts)
 

@@ -101,7 +101,7 @@ class Timeline:
         ]
 
     def to_list(self) -> list[dict[str, Any]]:
-        return [asdict(point) for point in self.points]
+        return [dict(vars(point)) for point in self.points]
 
     @classmethod
     def from_list(cls, rows: Iterable[Mapping[str, Any]]) -> Timeline:

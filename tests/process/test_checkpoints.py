@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,28 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert np.array_equal(found.arrays["parameters"], np.full(4, 1.5))
     assert found.meta == {"instance": "ab", "done": False}
     assert np.array_equal(kept.read_alignment().arrays["rows"], np.arange(5))
+
+
+def test_arrays_keep_their_types_and_shapes(tmp_path: Path) -> None:
+    arrays: dict[str, np.ndarray[Any, Any]] = {
+        "transposed": np.arange(6.0).reshape(2, 3).T,
+        "none": np.zeros((0, 3)),
+        "flag": np.array(True),
+        "words": np.array(["a", "bcd"]),
+        "shares": np.array([2**64 - 1], dtype=np.uint64),
+        "last": np.zeros(0, np.int8),
+    }
+    kept = store(tmp_path)
+    kept.write(1, Checkpoint(arrays, {}))
+    found = kept.read(1).arrays
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype and found[name].shape == array.shape
+        assert np.array_equal(found[name], array) and found[name].flags.writeable
+    for odd in (np.array([None]), np.zeros(1, dtype=[("a", "f8")])):
+        with pytest.raises(TypeError, match="odd"):
+            kept.write(2, Checkpoint({"odd": odd}, {}))
+    assert kept.rounds() == [1]
 
 
 def test_the_last_rounds_are_kept_and_going_back_drops_what_came_after(tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ def test_a_checkpoint_of_another_minor_release_is_refused(tmp_path: Path, upgrad
 
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store(tmp_path).write(4, Checkpoint(ARRAYS, {}))
-    monkeypatch.setattr(checkpoints, "FORMAT", 4)
+    monkeypatch.setattr(checkpoints, "FORMAT", 5)
     with pytest.raises(
-        DataError, match="a checkpoint of format 3, this release reads 4; finish the run with"
+        DataError, match="a checkpoint of format 4, this release reads 5; finish the run with"
     ):
         store(tmp_path).read(4)
 
