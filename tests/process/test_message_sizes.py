@@ -142,8 +142,10 @@ def attack(
         shop.join()
         with pytest.raises(grpc.RpcError) as refused:
             for offset in range(0, size, PIECE):
-                pulled.append(PIECE)
-                shop.send(0, bytes(PIECE), size=size, offset=offset, kind=kind, round=0)
+                taken = False
+                while not taken:  # without room, it waits for the agreement
+                    pulled.append(PIECE)
+                    taken = shop.send(0, bytes(PIECE), size=size, offset=offset, kind=kind, round=0).room
         assert dict(refused.value.trailing_metadata())[ERROR_KEY] == "LimitExceeded"
         return str(refused.value.details()), bank.exception(20)
 
