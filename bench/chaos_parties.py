@@ -11,7 +11,6 @@ import resource
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from bench.chaos_wires import Wire
 from bench.fleet import HOLDER, ROOT, Table, opens_gradients, run_table
+from bench.ports import free_ports
 from securefed.process.model_files import MAGIC, PRINT, SCORE_LEDGER
 from securefed.protocols.scoring.score_ledger import read_records
 from securefed.settings.describe import toml_lines
@@ -96,7 +96,7 @@ class Fleet:
             if done.returncode:
                 raise OSError(f"securefed init {name} failed: {done.stderr.strip()}")
             self.traps(name).mkdir()
-        self.ports = ports = dict(zip(self.everybody, _ports(len(self.everybody)), strict=True))
+        self.ports = ports = dict(zip(self.everybody, free_ports(len(self.everybody)), strict=True))
         for one in self.everybody:
             for other in self.everybody:
                 if one != other:
@@ -304,16 +304,6 @@ class Fleet:
                 kept = [held[key] for key in sorted(held.files) if held[key].dtype == np.float64]
             found.append(np.concatenate([np.ravel(array) for array in kept] or [np.zeros(0)]))
         return found
-
-
-def _ports(count: int) -> list[int]:
-    """Free ports below those of outgoing connections, which could take one while its party is down."""
-    ports: set[int] = set()
-    while len(ports) < count:
-        port = 20_000 + secrets.randbelow(12_000)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            ports.add(port)
-    return sorted(ports)
 
 
 def distance(one: Sequence[NDArray[np.float64]], other: Sequence[NDArray[np.float64]]) -> float:

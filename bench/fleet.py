@@ -7,16 +7,15 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from bench.memory import peak_rss_mib
+from bench.ports import free_ports
 from securefed.declare import declared
 from securefed.settings.describe import toml_lines
 from securefed.settings.objectives import OBJECTIVE_SETTINGS
@@ -174,9 +173,3 @@ def _toml(name: str, table: Source | None, ports: Mapping[str, int], shared: Map
 
 def _pairs(table: Mapping[str, Any]) -> list[str]:
     return [f"{key} = {json.dumps(value)}" for key, value in table.items()]
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [int(each.getsockname()[1]) for each in sockets]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine
+from bench.ports import free_ports
 from bench.replay import PURPOSES, read_events, replay, write_events
 from bench.runs import Spec
 from bench.tasks import build
@@ -62,17 +62,12 @@ class RealRow:
     auc: float
 
 
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def measure(spec: Spec) -> dict[str, dict[str, Any]]:
     """Both parties' accounts of one run."""
     from securefed.transport.identity import Identity
 
     names = build(spec).agreement.names
-    ports = {name: free_port() for name in names}
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         for name in names:

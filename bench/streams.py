@@ -25,7 +25,8 @@ from time import perf_counter
 from typing import Any
 
 from bench import machine
-from bench.fleet import ROOT, free_ports
+from bench.fleet import ROOT
+from bench.ports import free_ports
 from securefed.transport.network import Certificate, Identity
 from securefed.transport.network.core import grpc
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from time import perf_counter
 from typing import Any
 
 from bench import machine
+from bench.ports import free_ports
 from securefed.transport import Link, Message, Transcript
 from securefed.transport.network import Certificate, Endpoint, Identity, Peer
 from securefed.transport.network.core import grpc
@@ -63,11 +63,6 @@ class Silent(Transcript):
 
     def message(self, event: str, message: Message, phase: str, *_: object, **__: object) -> None:
         return None
-
-
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 async def receiver(link: Link) -> None:
@@ -127,7 +122,7 @@ def sender(
 def measure(mib: int, repeats: int) -> tuple[list[Row], float]:
     """Start the second process, move the payload in turns, and compare; and small round trips a second."""
     identity, other = Identity.generate("sender"), Identity.generate("receiver")
-    ports = [free_port() for _ in range(4)]
+    ports = free_ports(4)
     payload = secrets.token_bytes(mib * MIB)
     taken: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:

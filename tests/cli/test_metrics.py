@@ -233,7 +233,7 @@ def test_a_port_alone_is_on_the_loopback_address_and_one_that_is_taken_is_a_line
 @pytest.mark.slow
 def test_a_real_run_is_seen_from_waiting_to_training(fleet: Any, tmp_path: Path) -> None:
     """One party waits, answers so, and its counters agree with its result in the end."""
-    from tests.process.parties import free_ports
+    from bench.ports import free_ports
 
     parties = fleet({"shop": 3, "bank": 2}, rounds=6)
     (port,) = free_ports(1)

@@ -15,11 +15,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from bench.ports import free_ports
 from securefed import __version__
 from securefed.cli.entry import build_parser
 from securefed.cli.watch import serve_metrics
 from tests.cli.test_metrics import busy_monitor
-from tests.process.parties import free_ports
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import csv
 import re
-import socket
 from pathlib import Path
 
 import pytest
 
+from bench.ports import free_ports
 from tests.docs.session import edited, kept, play, recorded, text_of_pages
 
 
 def with_free_ports(text: str) -> str:
     """The page with ports that nobody uses here in place of its own."""
-    held = {}
-    for port in sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", text))):
-        held[port] = socket.create_server(("127.0.0.1", 0))
-    for port, server in held.items():
-        text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{server.getsockname()[1]}")
-        server.close()
-    return text
+    ports = sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", text)))
+    free = dict(zip(ports, free_ports(len(ports)), strict=True))
+    return re.sub(r"(?<=127\.0\.0\.1:)\d+", lambda place: str(free[place.group()]), text)
 
 
 @pytest.mark.slow

@@ -7,12 +7,10 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.fleet import run_table
+from bench.ports import free_ports
 from securefed.cli.init import make_party_folder
 from securefed.crypto import key_kind
 from securefed.settings.describe import toml_lines
@@ -58,14 +57,6 @@ if died < len(deaths):
     setattr(owner, last, dying)
 sys.exit(main(sys.argv[3:]))
 """
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 class People:

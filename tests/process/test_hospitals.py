@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from tests.process.parties import PASSPHRASE, PATIENT, ROOT, free_ports
+from bench.ports import free_ports
+from tests.process.parties import PASSPHRASE, PATIENT, ROOT
 
 PARTIES, HELPER = ("lab", "gp", "clinic"), "notary"
 EVERYBODY = (*PARTIES, HELPER)

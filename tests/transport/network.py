@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
+from bench.ports import free_ports
 from securefed.transport import Path, Program
 from securefed.transport.network import Endpoint, Identity, Limits, NetworkRun, Peer, Timeouts, codec
 from securefed.transport.network.codec import GREETING, RUNNING, Envelope, Hello, PieceReceipt
@@ -35,16 +36,8 @@ class Identities(dict[str, Identity]):
 IDENTITIES = Identities()
 
 
-def free_port() -> int:
-    """One below those that the system gives to outgoing connections, which could take it in the meantime."""
-    while True:
-        port = 20_000 + secrets.randbelow(12_000)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-
-
 def place() -> str:
-    return f"127.0.0.1:{free_port()}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 class Town:
