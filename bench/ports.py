@@ -13,20 +13,20 @@ import socket
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 __all__ = ["free_ports"]
 
 FIRST, COUNT = 20_000, 12_000
 _reserved: set[int] = set()
-_locks: list[IO[bytes]] = []
+_locks: list[int] = []
+"""The common file, once it is open. It stays so."""
 
 
 def free_ports(count: int) -> list[int]:
     """Return so many ports that nobody listens on and nobody else was given."""
     if not _locks:
         path = Path(tempfile.gettempdir()) / f"securefed-ports-{os.getuid()}"
-        _locks.append(path.open("ab"))
+        _locks.append(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     ports: list[int] = []
     while len(ports) < count:
         port = FIRST + secrets.randbelow(COUNT)
