@@ -69,6 +69,7 @@ def test_two_classes_are_one_run_and_one_class_is_none() -> None:
         plain().fit(parties(table, np.zeros(len(table)), 2))
 
 
+@pytest.mark.slow
 def test_the_adapter_takes_several_classes() -> None:
     table, target = load_wine(return_X_y=True)
     model = VerticalClassifier({"a": range(6), "b": range(6, 13)}, estimator=plain())

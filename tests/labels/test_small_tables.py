@@ -59,6 +59,7 @@ def test_without_held_out_rows_a_rare_class_is_not_predicted_too_often(weight: s
     assert abs(model.predict_proba(new)[:, 1].mean() - share) < 0.03
 
 
+@pytest.mark.slow
 def test_a_class_between_two_others_is_found_with_few_held_out_rows() -> None:
     """The largest least squares score never is its own, of iris."""
     table, labels = load_iris(return_X_y=True)

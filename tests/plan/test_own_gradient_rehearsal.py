@@ -127,9 +127,13 @@ NIGHTLY = {
 """What differs from the others in a shape that "plain" has too: a matter of the whole table."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in NIGHTLY)) for name in SCENARIOS]
-)
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    if name in NIGHTLY:
+        return [pytest.mark.nightly]
+    return [pytest.mark.slow] * name.startswith("paillier")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in SCENARIOS])
 def test_messages_and_bytes_are_those_of_a_real_run(name: str) -> None:
     scenario = SCENARIOS[name]
     with warnings.catch_warnings():

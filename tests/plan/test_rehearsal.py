@@ -106,7 +106,7 @@ def test_messages_and_bytes_are_those_of_a_real_run(scheme: str, columns: dict[s
     ("scheme", "columns", "settings", "outputs"),
     [
         ("ckks", TWO, {"algorithm": FedBCD(3, "sequential")}, 1),
-        ("paillier", THREE, {"algorithm": FedBCD(3, "sequential")}, 3),
+        pytest.param("paillier", THREE, {"algorithm": FedBCD(3, "sequential")}, 3, marks=pytest.mark.slow),
         ("ckks", THREE, {"monitoring": Monitoring(evaluate_every=1, patience=5)}, 3),
         ("paillier", TWO, {"monitoring": Monitoring(evaluate_every=2)}, 1),
         ("ckks", TWO, {"release": True}, 1),

@@ -361,6 +361,7 @@ def test_what_is_damaged_under_way_is_sent_again_and_arrives_whole(
     ]
 
 
+@pytest.mark.slow
 def test_a_link_that_always_corrupts_is_a_lost_peer() -> None:
     def spoil(direction: str, count: int, data: bytes) -> bytes:
         return flip(data) if direction == "in" and count + len(data) > 20_000 else data

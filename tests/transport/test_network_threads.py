@@ -55,6 +55,7 @@ def test_an_endpoint_opens_or_says_what_to_do_and_always_closes(monkeypatch: pyt
     assert refused == all_starts.count - 2, "all but the two that close it"
 
 
+@pytest.mark.slow
 def test_a_run_whose_connections_get_no_thread_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """grpc starts a thread for each new channel; "_run" is its name for it."""
     town = Town("bank", "shop")
