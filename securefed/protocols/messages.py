@@ -146,7 +146,7 @@ LOOKS = {
     "part": f"numbers:{WIDTH}",
     "difference": f"numbers:{WIDTH}",
     "model-share": f"numbers:{MODEL_BITS}",
-    "score-share": f"numbers:{WIDTH}",
+    "score-share": f"numbers:{SCORE_BITS + RANGE_BITS}",
     "score": f"numbers:{SCORE_BITS + RANGE_BITS}",
     "released": f"numbers:{VALUE_BITS}",
 }

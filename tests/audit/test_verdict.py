@@ -8,8 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from securefed import GeneralisedLinear, Party
 from securefed.audit import CLAIMS, audit, write_transcripts
 from securefed.audit.page import whole_page
 from securefed.audit.report import AuditReport
@@ -142,3 +144,23 @@ def test_the_result_of_one_party_agrees_with_the_transcripts_of_all() -> None:
     assert audit(recorded.transcripts, result).claim("result").word == "pass"
     for altered in ({"ledger": [{**own[0], "equations": 1}]}, {"ledger_of_all": own}):
         assert audit(recorded.transcripts, {**result, **altered}).failed == ["result"]
+
+
+@pytest.mark.filterwarnings("ignore::securefed.protocols.scoring.score_ledger.ScoreWarning")
+def test_many_scores_of_three_parties_pass() -> None:
+    """Of 64 rows and more, every place of their shares is tested by itself."""
+    table = np.random.default_rng(0).normal(size=(400, 6))
+    labels = table.sum(axis=1) > 0
+    columns = {name: table[:, 2 * place : 2 * place + 2] for place, name in enumerate(("a", "b", "c"))}
+    parties = [Party(name, own, labels=labels if name == "c" else None) for name, own in columns.items()]
+    found = GeneralisedLinear(rounds=2).fit(parties).result_
+    checked = audit(list(found.transcripts.values()), found.to_dict())
+    assert checked.verdict == f"{len(CLAIMS)} checks passed, 0 failed, 0 skipped."
+    shares = [
+        part
+        for each in found.transcripts.values()
+        for e in each
+        if e.kind == "score-share"
+        for part in e.parts
+    ]
+    assert shares and all(part.random for part in shares)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,6 +78,14 @@ def test_a_program_gives_the_same_over_the_network_as_in_one_process(names: tupl
         path = run.link.path
         assert path.computation + path.communication == path.total
         assert path.communication > 0
+
+
+def test_what_a_kind_must_look_like_is_tested_over_the_network_too() -> None:
+    kinds = {"number": SimpleNamespace(looks="ciphertext"), "answer": SimpleNamespace(looks="")}
+    programs = dict.fromkeys(("bank", "shop"), ring(1, 1000))
+    for run in Town(*programs).run(programs, kinds=kinds).values():
+        parts = [part for entry in result(run).link.transcript for part in entry.parts]
+        assert parts and all(part.random is False for part in parts), "bytes that repeat"
 
 
 def test_payloads_of_every_size_arrive_as_they_were() -> None:

@@ -205,7 +205,7 @@ class Attempt:
         more. A kind that is not in it has the general limit. `done` names the runs that this
         process has completed. A peer that still greets for one of them may join.
         """
-        self.name, self.run, self.kinds, self.limits = name, run, frozenset(kinds), limits
+        self.name, self.run, self.kinds, self.limits = name, run, kinds, limits
         self.settings = codec.to_json("settings", settings)
         self._host = host or Host()
         self._addresses, self._sizes = addresses, dict(sizes)
