@@ -257,13 +257,15 @@ class OwnFit:
             design = np.column_stack([more, ones])
             far, constant = self._fitted(design, targets, ones, margins + more, np.full(2, AS_IT_IS))
             return replace(self, line=float(np.clip(1.0 + far, 0.0, 2.0))), float(constant)
-        bent = _log_ratio(more)
-        start, design = margins + bent / COUNT_POWER, np.column_stack([bent, ones, more])
-        bend, constant, line = self._fitted(design, targets, ones, start, np.ones(3)).tolist()
-        if line < 0.0:  # a larger score is never a smaller mean
-            line = 0.0
-            bend, constant = self._fitted(design[:, :2], targets, ones, start, np.ones(2)).tolist()
-        return replace(self, bend=max(0.0, 1.0 / COUNT_POWER + bend), line=line), constant
+        terms = {"bend": (_log_ratio(more), 1.0 / COUNT_POWER), "line": (more, 0.0)}
+        while True:  # a larger score is never a smaller mean: without the terms that would say so
+            start = margins + sum(term * usual for term, usual in terms.values())
+            design = np.column_stack([*(term for term, _ in terms.values()), ones])
+            *far, constant = self._fitted(design, targets, ones, start, np.ones(len(terms) + 1)).tolist()
+            slopes = {name: terms[name][1] + each for name, each in zip(terms, far, strict=True)}
+            if all(slope >= 0.0 for slope in slopes.values()):
+                return replace(self, **{"bend": 0.0, "line": 0.0, **slopes}), constant
+            del terms[min(slopes, key=slopes.__getitem__)]
 
     def mean(self, eta: Array) -> Array:
         if self.kind == "numbers":

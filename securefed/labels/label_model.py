@@ -1,7 +1,7 @@
 """What the label party knows about its labels: how they become targets, and how scores become answers.
 
     fit      classes and signs, or numbers with mean 0 and variance 1
-    aim      with weights, an offset or a family of its own: what is left of its own fit (own_fit.py)
+    aim      with weights, an offset or a family of its own: what is left of its own fit (base_model.py)
     learn    from held-out scores: a calibration, and the line between two classes
     apply    scores -> numbers in the labels' own units, probabilities, classes
 

@@ -235,6 +235,20 @@ def test_counts_whose_effects_add_up_or_multiply() -> None:
         assert held is not None and held.value > held.alone
 
 
+@pytest.mark.parametrize("steepness", [1.0, 2.0])
+def test_counts_that_rise_faster_than_their_score(steepness: float) -> None:
+    """Without the bend, the line and the constant are fitted anew."""
+    fit, rng = OwnFit("power", 1.0, np.zeros(3)), np.random.default_rng(9)
+    more = rng.uniform(-0.7, 2.0, size=2000)
+    counts = rng.poisson(np.exp(steepness * more**2)).astype(np.float64)
+    found, _ = fit.calibrated(np.zeros(2000), more, counts)
+    assert found.bend == 0.0 and found.line > 0.0
+    means = found.mean(found.total(more, np.zeros((2000, 2)), None))
+    assert means.sum() == pytest.approx(counts.sum(), rel=0.02)
+    constant = mean_poisson_deviance(counts, np.full(2000, counts.mean()))
+    assert mean_poisson_deviance(counts, means) < 0.5 * constant
+
+
 def test_a_larger_score_is_never_a_smaller_mean() -> None:
     """Held-out counts that say the opposite give one mean for all; a file without a link is a line."""
     fit = OwnFit("power", 1.0, np.zeros(3))
