@@ -140,7 +140,7 @@ def read_passphrase(file: Path | None, *, new: bool = False, replaces: bool = Fa
     if passphrase is None:
         if not sys.stdin.isatty():
             raise SettingError(
-                f"passphrase: none given; set {variable}, give --{option}, or run this at a terminal"
+                f"passphrase: none given; set {variable}, give {option}, or run this at a terminal"
             )
         prompt = "New passphrase of the keys: " if replaces else "Passphrase of the keys: "
         passphrase, where = getpass.getpass(prompt), "what was typed"

@@ -189,6 +189,8 @@ class Processes(Closing):
         return self
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        if any(worker.pieces for worker in self._started):
+            raise SecurefedError("engine: another thread uses it; give each thread an engine of its own")
         source, pieces, done = iter(items), list[T](), dict[int, R]()
         deaths = 0
         while True:

@@ -290,7 +290,8 @@ def test_the_passphrase_can_be_changed_and_a_change_can_be_finished(
     keys = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     secrets_of = {name: read_key_file(folder / name, old) for name in keys if name.endswith(".skf")}
 
-    assert "none given; set SECUREFED_NEW_PASSPHRASE" in refused(capsys, *where, "passphrase")
+    said = refused(capsys, *where, "passphrase")
+    assert "none given; set SECUREFED_NEW_PASSPHRASE, give --new-passphrase-file, or" in said
     monkeypatch.setenv("SECUREFED_NEW_PASSPHRASE", "short")
     assert "at least 8 are needed" in refused(capsys, *where, "passphrase")
     monkeypatch.setenv("SECUREFED_NEW_PASSPHRASE", new)

@@ -18,7 +18,7 @@ import pytest
 
 from securefed.engine import Processes, Ray, SerialEngine, WorkerDied, get_engine
 from securefed.engine.processes import WorkFile, work
-from securefed.errors import MissingExtra, SettingError
+from securefed.errors import MissingExtra, SecurefedError, SettingError
 
 
 def square(x: int) -> tuple[int, int]:
@@ -37,6 +37,16 @@ def test_a_pool_works_in_other_processes_and_can_be_used_again_after_closing() -
     with engine:
         assert os.getpid() not in {pid for _, pid in engine.map(square, range(4))}
     with engine:
+        assert engine.map(square, [3])[0][0] == 9
+
+
+def test_one_use_at_a_time() -> None:
+    """Results of two uses would be mixed up."""
+    with Processes(2) as engine:
+        busy = (engine.map(square, [n])[0][0] for n in range(3))
+        chained = (n if n == 0 else next(busy) for n in range(3))
+        with pytest.raises(SecurefedError, match="another thread uses it"):
+            engine.map(square, chained)
         assert engine.map(square, [3])[0][0] == 9
 
 
