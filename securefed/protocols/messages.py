@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from securefed.crypto.shares import WIDTH
-from securefed.protocols.blind.statistics import MODEL_BITS, RANGE_BITS, SCORE_BITS, VALUE_BITS
+from securefed.crypto.shares import LIMB_BITS, WIDTH
+from securefed.protocols.blind.statistics import RANGE_BITS, SCORE_BITS, VALUE_BITS
 
 PHASES = {"S": "setup", "T": "training", "E": "evaluation", "R": "release", "P": "prediction"}
 SCORING = ("evaluation", "prediction")
@@ -140,12 +140,14 @@ CONTENTS = {
     "scores": ("scores and the mask they are under", "the scores, to the label party"),
 }
 """What a message carries, and what it reveals to its receiver."""
+MODEL_LIMBS = 3
+"""Of a model's share that are uniform. A product is truncated last, so the bits above 70 are not."""
 LOOKS = {
     "operand": "ciphertext",
     "reply": "ciphertext",
     "part": f"numbers:{WIDTH}",
     "difference": f"numbers:{WIDTH}",
-    "model-share": f"numbers:{MODEL_BITS}",
+    "model-share": f"numbers:{MODEL_LIMBS * LIMB_BITS}",
     "score-share": f"numbers:{SCORE_BITS + RANGE_BITS}",
     "score": f"numbers:{SCORE_BITS + RANGE_BITS}",
     "released": f"numbers:{VALUE_BITS}",

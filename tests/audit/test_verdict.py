@@ -147,20 +147,16 @@ def test_the_result_of_one_party_agrees_with_the_transcripts_of_all() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::securefed.protocols.scoring.score_ledger.ScoreWarning")
-def test_many_scores_of_three_parties_pass() -> None:
-    """Of 64 rows and more, every place of their shares is tested by itself."""
-    table = np.random.default_rng(0).normal(size=(400, 6))
-    labels = table.sum(axis=1) > 0
-    columns = {name: table[:, 2 * place : 2 * place + 2] for place, name in enumerate(("a", "b", "c"))}
+def test_large_shares_of_models_and_scores_pass() -> None:
+    """Of 64 numbers and more, every place is tested by itself. After one round a model was truncated once."""
+    table = np.random.default_rng(0).normal(size=(400, 240))
+    labels = table[:, ::80].sum(axis=1) > 0
+    columns = {name: table[:, 80 * place : 80 * place + 80] for place, name in enumerate(("a", "b", "c"))}
     parties = [Party(name, own, labels=labels if name == "c" else None) for name, own in columns.items()]
-    found = GeneralisedLinear(rounds=2).fit(parties).result_
+    found = GeneralisedLinear(rounds=1).fit(parties).result_
     checked = audit(list(found.transcripts.values()), found.to_dict())
     assert checked.verdict == f"{len(CLAIMS)} checks passed, 0 failed, 0 skipped."
-    shares = [
-        part
-        for each in found.transcripts.values()
-        for e in each
-        if e.kind == "score-share"
-        for part in e.parts
-    ]
-    assert shares and all(part.random for part in shares)
+    entries = [entry for each in found.transcripts.values() for entry in each]
+    for kind in ("model-share", "score-share"):
+        shares = [part for entry in entries if entry.kind == kind for part in entry.parts]
+        assert shares and all(part.random for part in shares)
