@@ -21,9 +21,8 @@ Counts (powers below 2) start from one rate for all rows instead, and the held-o
     eta     eta0 + bend * log(1 + s) + line * s,     s the joint fit of u / mean(u) - 1,  u = y^(3/4)
 
 since least squares says by how much a mean is larger, not by how much its logarithm is. The power keeps
-single large counts from deciding. 1 + s is at least 0.2. It was chosen on 18 tables (2 and 5 parties, splits
-500 to 509, of crime1 to 529), where it explains more of the deviance in 31 of 35 cases. Amounts of the family
-"gamma" lost by a start from one rate.
+single large counts from deciding. 1 + s is at least 0.2. What it was chosen by is in docs/choosing.md.
+Amounts of the family "gamma" lost by a start from one rate.
 
     family       mean            score r                expected curvature
     two classes  1/(1+exp(-eta)) y - mu                 mu (1 - mu)
