@@ -27,6 +27,7 @@ from securefed.protocols.scoring import blur as blur_module
 from securefed.protocols.scoring.blur import ScoreGuard, row_contents
 from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, score_bits
 from securefed.transport import Link
+from tests.protocols.told import told
 
 FEW = 1 << 50
 """Far below the blur: of 2**85 numbers, chance gives one in 2**34 of these."""
@@ -114,8 +115,8 @@ def test_a_person_stays_the_same_person_in_another_model() -> None:
     for penalty in (0.1, 1.0, 10.0):
         score_run(columns, labels, rounds=1, guards=guards, l2=penalty, know=True)
     ledger = guards["p0"].ledger
-    told = [scorings for scorings, _ in ledger._told.values()]
-    assert (len(told), max(told)) == (24, 3)
+    scorings = [each for each, _ in told(ledger).values()]
+    assert (len(scorings), max(scorings)) == (24, 3)
 
 
 @both
@@ -211,7 +212,7 @@ def test_an_evaluation_that_is_repeated_from_its_checkpoint_is_the_same_question
     ((_, second),) = again.run.outcomes["L"].history
     assert second == first
     for name in names[:-1]:
-        assert {scorings for scorings, _ in guards[name].ledger._told.values()} == {1}
+        assert {scorings for scorings, _ in told(guards[name].ledger).values()} == {1}
     # The naive way: the state after the evaluation holds no question, and training goes on without one.
     naive = {name: program.state() for name, program in done.programs.items()}
     assert score_run(columns, labels, states=naive, **settings).run.outcomes["L"].history == []

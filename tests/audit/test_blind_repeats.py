@@ -46,6 +46,7 @@ from securefed.protocols.loop import PartyLoop
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, score_bits
 from securefed.transport import Link
+from tests.protocols.told import told
 
 FEW = 1 << 76
 """Below the blur, and above the errors of products."""
@@ -340,7 +341,7 @@ def test_nobody_books_a_question_that_another_party_has_not_stored(monkeypatch: 
     guards = {name: ScoreGuard(party=name, column_bits=MUCH) for name in ("p0", "p1", "L")}
     with pytest.raises(SecurefedError):
         score_run(columns, labels, guards=guards)
-    assert {scorings for scorings, _ in guards["p0"].ledger._told.values()} == {1}
+    assert {scorings for scorings, _ in told(guards["p0"].ledger).values()} == {1}
 
 
 @both
@@ -375,7 +376,7 @@ def test_another_question_after_each_interruption(
             given = {name: dict(state) for name, state in states.items()}
             score_run(columns, labels, guards=guards, states=given, **settings)
     assert attempts == (5 if naive else 3)
-    scorings = {each for each, _ in guards["p0"].ledger._told.values()}
+    scorings = {each for each, _ in told(guards["p0"].ledger).values()}
     assert scorings == ({1} if naive else {2})
 
 
@@ -394,8 +395,8 @@ def test_people_of_transfer_learning_under_other_columns(monkeypatch: Patch, nai
     asked = Party("shop", 1.01 * theirs, ids=ids)
     with nullcontext() if naive else pytest.raises(ScoreRefusal, match="scored 3 times"):
         model.decision_function(asked)
-    told = model.score_guards_["shop"].ledger._told
-    assert len(told) == (60 + 12 if naive else 60)
+    counted = told(model.score_guards_["shop"].ledger)
+    assert len(counted) == (60 + 12 if naive else 60)
 
 
 @pytest.mark.parametrize("folds", [False, True], ids=["rows", "folds"])
@@ -418,8 +419,8 @@ def test_going_back_uses_up_the_scorings_of_others(monkeypatch: Patch, folds: bo
     monkeypatch.setattr(BlindParty, "_round", keeping)
     for scorings in (1, 2):
         score_run(columns, labels, guards=guards, states=dict(states), **settings)
-        told = guards["p0"].ledger._told
-        assert set(told.values()) == {(scorings, scorings * score_bits(10))} and len(told) == 60
+        counted = told(guards["p0"].ledger)
+        assert set(counted.values()) == {(scorings, scorings * score_bits(10))} and len(counted) == 60
     with pytest.raises(ScoreRefusal, match="scored 3 times"):
         score_run(columns, labels, guards=guards, states=dict(states), **settings)
     assert guards["p0"].ledger.total_bits == 60 * 2 * score_bits(10)

@@ -23,6 +23,7 @@ from securefed.protocols.blind import scoring
 from securefed.protocols.blind.statistics import ROW_BITS, SCORE_BITS, VALUE_BITS
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import score_bits
+from tests.protocols.told import told
 
 Patch = pytest.MonkeyPatch
 FEW = 1 << 50
@@ -171,7 +172,7 @@ def test_a_person_can_be_aimed_at_through_others_and_the_total_says_so() -> None
         coarse = known * 2.0**depth
         known = (shown + 64.0 * np.rint((coarse - shown) / 64.0)) * 2.0**-depth
     assert abs(known - truth) < 2.0**-20
-    people_booked = len(ledger._told)
+    people_booked = len(told(ledger))
     assert people_booked == 2  # two others; of the person itself a count by person knows nothing
     assert ledger.total_bits == 4 * 2 * score_bits(10)
 

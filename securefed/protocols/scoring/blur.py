@@ -21,6 +21,7 @@ import secrets
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from securefed.crypto.fixed import Floats
 from securefed.data.columns import column_bits
 from securefed.declare import check_integer
 from securefed.errors import SettingError
-from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, ScoreStore
+from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal
 
 PRECISION = 10
 """Bits after the point that a score shows: 2**-10, three digits."""
@@ -109,14 +110,14 @@ class ScoreGuard:
         *,
         party: str = "a party that is scored",
         mode: str = "refuse",
-        store: ScoreStore | None = None,
+        path: Path | None = None,
         column_bits: float | None = None,
     ) -> None:
         self.key = secrets.token_bytes(KEY_BYTES) if key is None else key
         if len(self.key) != KEY_BYTES:
             raise SettingError(f"score key: {len(self.key)} bytes given, {KEY_BYTES} are allowed")
         self.party, self.column_bits = party, column_bits
-        self.ledger = ScoreLedger(self.key, mode, store)
+        self.ledger = ScoreLedger(self.key, mode, path)
         self._people: dict[bytes, bytes | tuple[bytes, ...]] = {}
         """People by the hash of their row; several where rows are equal."""
 

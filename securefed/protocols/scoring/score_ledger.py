@@ -23,23 +23,29 @@ that goes back and asks anew at all of its places makes two.
 A dishonest label party can aim every opening at one person, so the ledger also has a total over all people
 (`total_bits`). It identifies people by a keyed hash of their id, or of their row if they have none.
 
-    record    magic 4 b"SCOR" | bits 4 | people 4 | name 16 | people x 16 | checksum 8
-    name      question 8 | scoring 4 | place 4
+Records are rows of an SQLite database, in memory or in a file, each with a keyed checksum. A booking is one
+transaction. It is on disk before the scores that it is about leave, and no other process books in between.
+A file has a `.mark` beside it that says how many bookings there were. A ledger with fewer of them has lost
+some, and is refused. So is one under another key: it would find nobody.
 """
 
 from __future__ import annotations
 
-import struct
+import os
+import sqlite3
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from math import floor
-from typing import Protocol
+from pathlib import Path
 
 from securefed.declare import check_choice
 from securefed.errors import DataError
+from securefed.files import StorageError, storage_error, write_atomically
 from securefed.protocols.own_gradient.ledger import LedgerRefusal, LedgerWarning
 
 MODES = ("refuse", "warn", "off")
@@ -47,13 +53,36 @@ MARGIN = 2.0
 RANGE_BITS = 6
 """m: a score is opened modulo 2**m."""
 LEAST_ALLOWED = 2
-DIGEST = 16
-QUESTION, SCORING = slice(0, 8), slice(8, 12)
-PLACE = slice(8, 16)
-"""Parts of a record's name; a place is one of a scoring."""
-HEAD = struct.Struct(f"<4sII{DIGEST}s")
-MAGIC = b"SCOR"
-CHECK = 8
+DIGEST, SEAL = 16, 8
+PATIENCE = 3600.0
+"""Seconds to wait for other processes of the same party."""
+
+TABLES = """
+PRAGMA synchronous = EXTRA;
+CREATE TEMP TABLE asked (person BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS told (
+    person BLOB, question BLOB, scoring BLOB, place BLOB, bits INTEGER, seal BLOB,
+    PRIMARY KEY (person, question)
+) WITHOUT ROWID;
+"""
+BOOK = """
+INSERT OR IGNORE INTO told
+SELECT person, :question, :scoring, :place, :bits, seal(person, :question, :scoring, :place, :bits) FROM asked
+"""
+UNSEALED = "SELECT COUNT(*) FROM told WHERE seal IS NOT seal(person, question, scoring, place, bits)"
+UNCOUNTED = """
+DELETE FROM asked
+WHERE EXISTS (SELECT 1 FROM told WHERE told.person = asked.person AND scoring = :scoring)
+"""
+TOLD = """
+SELECT person, SUM(scorings), SUM(bits) FROM (
+    SELECT person, MAX(times) AS scorings, SUM(bits) AS bits FROM (
+        SELECT person, scoring, COUNT(*) AS times, SUM(bits) AS bits FROM asked CROSS JOIN told USING (person)
+        GROUP BY person, scoring, place
+    ) GROUP BY person, scoring
+) GROUP BY person
+"""
+"""Of the people asked about. A scoring counts as often as a person was asked about at one of its places."""
 
 
 class ScoreRefusal(LedgerRefusal):
@@ -72,19 +101,6 @@ def score_bits(precision_bits: int, outputs: int = 1) -> int:
 def allowed_scorings(column_bits: float, precision_bits: int, outputs: int = 1) -> int:
     """Return the scorings of one person that the ledger allows."""
     return max(LEAST_ALLOWED, floor(column_bits / (MARGIN * score_bits(precision_bits, outputs))))
-
-
-class ScoreStore(Protocol):
-    """Durable storage for the records of a ledger."""
-
-    def read(self) -> bytes:
-        """Return all bytes that any process appended since the last call."""
-
-    def append(self, record: bytes) -> None:
-        """Append a record. It is durable when the call returns."""
-
-    def held(self) -> AbstractContextManager[object]:
-        """Lock the store, so that no other process appends between reading and booking."""
 
 
 @dataclass(frozen=True)
@@ -118,25 +134,20 @@ class ScoringState:
 class ScoreLedger:
     """A count of what scores have told about each person. Each scored party keeps one."""
 
-    def __init__(self, key: bytes, mode: str = "refuse", store: ScoreStore | None = None) -> None:
+    def __init__(self, key: bytes, mode: str = "refuse", path: Path | None = None) -> None:
+        """`path`: the file that it lasts in; None: it is in memory."""
         self.mode = check_choice("score_ledger", mode, MODES)
-        self._key, self._store = key, store
-        self._told: dict[bytes, tuple[int, int]] = {}
-        """(scorings, bits) by person."""
-        self._answered: dict[bytes, set[bytes]] = {}
-        """People by question."""
-        self._scored: dict[bytes, dict[bytes, int]] = {}
-        """People by scoring, and how often each was asked about at one place of it."""
-        self._placed: dict[bytes, set[bytes]] = {}
-        """Questions by place."""
-        self._records = b""
+        self._key, self._path = key, path
+        self._memory = self._connected(":memory:")
+        weakref.finalize(self, self._memory.close)
+        self._checked = False
         self._warned: set[str] = set()
 
     @property
     def total_bits(self) -> int:
         """The most that all scores together have told."""
-        self._catch_up()
-        return sum(bits for _, bits in self._told.values())
+        with self._opened() as database:
+            return int(database.execute("SELECT TOTAL(bits) FROM told").fetchone()[0])
 
     def expect(
         self,
@@ -154,12 +165,13 @@ class ScoreLedger:
         """
         if self.mode == "off" or not scorings:
             return
-        self._catch_up()
-        scored = self._scored.get(self._name(b"", scoring, b"")[SCORING], {})
-        hashes = [each for each in map(self._person, people) if each not in scored]
-        step = scorings * score_bits(precision_bits, outputs)
-        told = [self._told.get(each, (0, 0)) for each in hashes]
-        after = _most([(before + scorings, bits + step) for before, bits in told])
+        with self._opened() as database:
+            self._ask(database, people)
+            database.execute(UNCOUNTED, self._name(b"", scoring, b""))
+            if not database.execute("SELECT COUNT(*) FROM asked").fetchone()[0]:
+                return
+            before, bits = _most(database)
+        after = before + scorings, bits + scorings * score_bits(precision_bits, outputs)
         state = ScoringState(self.mode, *after, column_bits, precision_bits, outputs)
         self._judge(party, state, f"{scorings} evaluations are planned")
 
@@ -182,52 +194,30 @@ class ScoreLedger:
         sizes = column_bits, precision_bits, outputs
         if self.mode == "off":
             return ScoringState("off", 0, 0, *sizes)
-        with self._locked():
+        with self._opened() as database:
+            self._ask(database, people)
             name = self._name(question, scoring, place)
-            before = self._answered.get(name[QUESTION], set())
-            hashes = dict.fromkeys(self._person(each) for each in people)
-            new = [each for each in hashes if each not in before]
-            step = score_bits(precision_bits, outputs)
-            after = {each: self._after(each, name, step) for each in new}
-            scorings, bits = _most([after.get(each) or self._told[each] for each in hashes])
+            new = self._write(database, name, score_bits(precision_bits, outputs))
+            scorings, bits = _most(database)
             state = ScoringState(self.mode, scorings, bits, *sizes)
             if new:
-                self._judge(party, state, "a score was asked for")
-                self._write(_record(name, new, step))
-            return state
+                self._judge(party, state, "a score was asked for")  # a refusal takes the booking back
+        return state
 
     def book_release(self, party: str, receiver: str, question: bytes, bits: int, limit: int | None) -> None:
         """Record a release of `bits` bits of a model before it is answered, in every mode.
 
         Repeating a question costs nothing. Raises ScoreRefusal beyond `limit` bits over all runs.
         """
-        with self._locked():
-            name = self._name(question, b"", b"")
-            person = self._person(b"release " + receiver.encode())
-            if person in self._answered.get(name[QUESTION], set()):
-                return
-            total = self._told.get(person, (0, 0))[1] + bits
-            if limit is not None and total > limit:
+        with self._opened() as database:
+            self._ask(database, [b"release " + receiver.encode()])
+            new = self._write(database, self._name(question, b"", b""), bits)
+            _, total = _most(database)
+            if new and limit is not None and total > limit:
                 raise ScoreRefusal(
                     f"{party}: releases to {receiver} would show {total} bits in all, at most {limit} are"
                     " allowed; release='trusted' at all parties says that they trust each other"
                 )
-            self._write(_record(name, [person], bits))
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Let no other process append between reading and booking."""
-        with nullcontext() if self._store is None else self._store.held():
-            self._catch_up()
-            yield
-
-    def _write(self, record: bytes) -> None:
-        if self._store is None:
-            self._records += record
-            self._take(record)
-        else:
-            self._store.append(record)
-            self._catch_up()
 
     def _judge(self, party: str, state: ScoringState, why: str) -> None:
         if state.verdict == "below the line" or (state.verdict == "near" and state.scorings <= 1):
@@ -253,87 +243,125 @@ class ScoreLedger:
             remedy = "Score people less often, or set a smaller score_precision: each bit less shows less"
             warnings.warn(f"{numbers}. {remark}. {remedy}", ScoreWarning, stacklevel=4)
 
-    # Records: question, precision, people; each whole or not there
+    def _ask(self, database: sqlite3.Connection, people: Sequence[bytes]) -> None:
+        """Note whom the next question is about."""
+        database.execute("DELETE FROM asked")
+        hashes = ((_hashed(self._key, b"score person", person),) for person in people)
+        database.executemany("INSERT OR IGNORE INTO asked VALUES (?)", hashes)
+
+    @staticmethod
+    def _write(database: sqlite3.Connection, name: dict[str, bytes], bits: int) -> bool:
+        """Book a question about the people asked about; return whether it is new for any of them."""
+        new = database.execute(BOOK, {**name, "bits": bits}).rowcount > 0
+        if new:
+            database.execute(f"PRAGMA user_version = {_bookings(database) + 1}")
+        return new
+
+    def _name(self, question: bytes, scoring: bytes, place: bytes) -> dict[str, bytes]:
+        """Return hashes of the question, of the scoring that it belongs to, and of its place there."""
+        parts = {"question": (question, 8), "scoring": (scoring or question, 4), "place": (place, 4)}
+        return {
+            what: _hashed(self._key, b"score question", part)[:size] for what, (part, size) in parts.items()
+        }
+
+    # The database
 
     def to_bytes(self) -> bytes:
-        """Return the records of a ledger in memory."""
-        return self._records
+        """Return a ledger in memory."""
+        return self._memory.serialize()
 
-    def restore(self, records: bytes) -> None:
+    def restore(self, ledger: bytes) -> None:
         """Continue from the result of `to_bytes`."""
-        self._records += records
-        self._take(records)
+        self._memory.deserialize(ledger)
+        self._checked = False
+        with self._opened():
+            pass
 
-    def _catch_up(self) -> None:
-        if self._store is not None:
-            self._take(self._store.read())
+    def _connected(self, name: str) -> sqlite3.Connection:
+        database = sqlite3.connect(name, PATIENCE, isolation_level=None, check_same_thread=False)
+        database.create_function("seal", 5, partial(_seal, self._key), deterministic=True)
+        database.executescript(TABLES)
+        return database
 
-    def _take(self, records: bytes) -> None:
-        for name, bits, people in read_records(records):
-            answered = self._answered.setdefault(name[QUESTION], set())
-            after = {each: self._after(each, name, bits) for each in people if each not in answered}
-            self._told.update(after)
-            scored = self._scored.setdefault(name[SCORING], {})
-            scored |= {each: max(scored.get(each, 0), self._times(each, name)) for each in after}
-            answered.update(people)
-            self._placed.setdefault(name[PLACE], set()).add(name[QUESTION])
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Open the ledger for one transaction. An exception takes back what was booked."""
+        try:
+            if self._path is None:
+                with self._transaction(self._memory):
+                    yield self._memory
+                return
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            with closing(self._connected(str(self._path))) as database:
+                with self._transaction(database):
+                    yield database
+                with self._transaction(database) as bookings:  # all of them are on disk
+                    self._write_mark(self._path, bookings)
+        except sqlite3.OperationalError as error:
+            raise StorageError(f"cannot write {self._path}: {error}") from None
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise self._fault(f"is no score ledger, or damaged ({error})") from None
+        except OSError as error:
+            raise storage_error(self._path or Path(), error) from None
 
-    def _after(self, person: bytes, name: bytes, bits: int) -> tuple[int, int]:
-        """Return the scorings and bits of a person after a new question."""
-        scorings, before = self._told.get(person, (0, 0))
-        known = self._scored.get(name[SCORING], {}).get(person, 0)
-        return scorings + (self._times(person, name) > known), before + bits
+    @contextmanager
+    def _transaction(self, database: sqlite3.Connection) -> Iterator[int]:
+        """Lock the database and check it; yield how many bookings it has."""
+        with database:
+            database.execute("BEGIN IMMEDIATE")
+            bookings, due = _bookings(database), self._marked()
+            if bookings < due:
+                raise self._fault(f"has {bookings} bookings, by its mark {due} are due")
+            if not self._checked:
+                whole = database.execute("PRAGMA quick_check").fetchone()[0] == "ok"
+                if not whole or database.execute(UNSEALED).fetchone()[0]:
+                    raise self._fault("is damaged, or under another checkpoint-key.skf than this party's")
+                self._checked = True
+            yield bookings
 
-    def _times(self, person: bytes, name: bytes) -> int:
-        """Return how often a person is asked about at a place, with a new question there."""
-        return 1 + sum(person in self._answered[each] for each in self._placed.get(name[PLACE], ()))
+    def _fault(self, text: str) -> DataError:
+        return DataError(
+            f"{self._path or 'score ledger'} {text}; put the file back from a backup. Only if records of what"
+            " scores have shown are lost for good, move it and its .mark away: scores then count anew"
+        )
 
-    def _name(self, question: bytes, scoring: bytes, place: bytes) -> bytes:
-        """Return hashes of the question, of the scoring that it belongs to, and of its place there."""
-        parts = (question, 8), (scoring or question, 4), (place, 4)
-        return b"".join(self._hashed(part, b"score question")[:size] for part, size in parts)
+    def _marked(self) -> int:
+        """Return how many bookings there have to be."""
+        mark = None if self._path is None else self._path.with_suffix(".mark")
+        if mark is None or not mark.exists():
+            return 0
+        blob = mark.read_bytes()
+        bookings = int.from_bytes(blob[:-DIGEST], "big")
+        if blob != self._mark(bookings):
+            raise self._fault("has a damaged mark")
+        return bookings
 
-    def _person(self, content: bytes) -> bytes:
-        return self._hashed(content, b"score person")
+    def _mark(self, bookings: int) -> bytes:
+        count = bookings.to_bytes(8, "big")
+        return count + _hashed(self._key, b"score mark", count)
 
-    def _hashed(self, content: bytes, purpose: bytes) -> bytes:
-        return blake2b(content, key=self._key, person=purpose, digest_size=DIGEST).digest()
+    def _write_mark(self, path: Path, bookings: int) -> None:
+        if bookings > self._marked():
+            write_atomically(path.with_suffix(".mark"), self._mark(bookings))
 
 
-def _most(told: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return the scorings and bits of the person nearest to a refusal.
+def _bookings(database: sqlite3.Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _hashed(key: bytes, purpose: bytes, content: bytes) -> bytes:
+    return blake2b(content, key=key, person=purpose, digest_size=DIGEST).digest()
+
+
+def _seal(key: bytes, *row: bytes | int) -> bytes:
+    """Return the checksum of a record."""
+    return _hashed(key, b"score record", repr(row).encode())[:SEAL]
+
+
+def _most(database: sqlite3.Connection) -> tuple[int, int]:
+    """Return the scorings and bits of the person nearest to a refusal, of those asked about.
 
     People with equal rows may have many bits of few scorings; they do not stand for the others.
     """
+    told = [(scorings, bits) for _, scorings, bits in database.execute(TOLD)]
     return max(told, key=lambda pair: (pair[0] > LEAST_ALLOWED, pair[1]), default=(0, 0))
-
-
-def _record(question: bytes, people: Sequence[bytes], bits: int) -> bytes:
-    body = HEAD.pack(MAGIC, bits, len(people), question) + b"".join(people)
-    return body + _check(body)
-
-
-def _check(body: bytes) -> bytes:
-    return blake2b(body, digest_size=CHECK).digest()
-
-
-def whole_records(data: bytes) -> int:
-    """Return how many bytes of `data` are whole records. An interrupted write leaves a partial record
-    behind them.
-    """
-    return sum(HEAD.size + len(people) * DIGEST + CHECK for _, _, people in read_records(data))
-
-
-def read_records(data: bytes) -> list[tuple[bytes, int, list[bytes]]]:
-    """Return the question, the bits told of each person, and the people of each whole record."""
-    records, place = [], 0
-    while len(data) - place >= HEAD.size:
-        magic, bits, count, question = HEAD.unpack_from(data, place)
-        first, last = place + HEAD.size, place + HEAD.size + count * DIGEST
-        if magic == MAGIC and len(data) - last < CHECK:
-            break
-        if magic != MAGIC or _check(data[place:last]) != data[last : last + CHECK]:
-            raise DataError(f"score ledger: damaged at byte {place}")
-        records.append((question, bits, [data[i : i + DIGEST] for i in range(first, last, DIGEST)]))
-        place = last + CHECK
-    return records
