@@ -11,10 +11,11 @@ import resource
 import secrets
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,7 @@ from numpy.typing import NDArray
 from bench.chaos_wires import Wire
 from bench.fleet import HOLDER, ROOT, Table, opens_gradients, run_table
 from bench.ports import free_ports
-from securefed.process.model_files import MAGIC, PRINT, SCORE_LEDGER
-from securefed.protocols.scoring.score_ledger import read_records
+from securefed.process.model_files import SCORE_LEDGER
 from securefed.settings.describe import toml_lines
 
 __all__ = ["Fleet", "Scene"]
@@ -258,9 +258,14 @@ class Fleet:
 
     def bookings(self, name: str) -> list[tuple[bytes, int]]:
         """The question of each record of a party's score ledger, and how many people it names."""
-        path = self.ledger(name)
-        blob = path.read_bytes()[len(MAGIC) + PRINT :] if path.exists() else b""
-        return [(question, len(people)) for question, _, people in read_records(blob)]
+        if not self.ledger(name).exists():
+            return []
+        with closing(sqlite3.connect(self.ledger(name), timeout=60.0)) as database:
+            try:
+                counts = database.execute("SELECT question, COUNT(*) FROM told GROUP BY question")
+                return [(question, count) for question, count in counts]
+            except sqlite3.OperationalError:  # its first booking is under way
+                return []
 
     def checkpoints(self, name: str) -> list[Path]:
         """The checkpoints of rounds, the newest last."""
