@@ -29,17 +29,16 @@ cannot name an id as common that it did not put in itself, for it would lack F_j
 
 Values cut to 16 bytes meet by chance with probability n m / 2^128: below 2^-80 for 16 million ids a side.
 
-Ids are worked on in blocks and lie in files (securefed.data.psi_local), sorted by their SHA-256. What stays
-in memory is a row number an id, at the hub also 16 bytes an id, and a few blocks. A table holds the ids that
-a value of F_j puts into it, some 65,000, and has room for ten standard deviations more (missed with a chance
+Ids are worked on in blocks and lie in files (securefed.data.psi_local). What stays in memory is 8 bytes an
+id, at the hub 32, a few blocks, and 24 bytes an id while something is sorted. A table holds the ids that a
+value of F_j puts into it, some 65,000, and has room for ten standard deviations more (missed with a chance
 below 2^-60), so that its size says nothing. The hub is at most a few blocks ahead of the answers.
 """
 
 from __future__ import annotations
 
 import hashlib
-from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
@@ -51,8 +50,7 @@ from securefed.crypto.scheme import SERIAL, Mapper, progress
 from securefed.data import curve
 from securefed.data import psi_local as psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder
-from securefed.data.psi_local import BUCKET, Buckets, RepeatCheck, bucket_count, cut
-from securefed.data.storage import Spool
+from securefed.data.psi_local import BUCKET, Words, cut, records, words
 from securefed.declare import check_integer
 from securefed.errors import SettingError
 from securefed.transport.link import Link
@@ -99,7 +97,6 @@ MOST_PSI_BYTES: Mapping[str, int] = MappingProxyType(
 
 T = TypeVar("T")
 Rows = NDArray[np.intp]
-Words = NDArray[np.uint64]
 
 
 class BadAlignment(IllegalMessage):
@@ -151,14 +148,19 @@ class _Side:
         self.link, self.limit = link, limit
         self.mapper = mapper.local  # pieces of work have this party's scalar
         with link.activity("alignment"):
-            self.ids, self.rows = psi_work.sorted_ids(ids, link.name, form)
+            self._digests, self.rows = psi_work.sorted_ids(ids, link.name, form)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def followed(self, ids: Spool, what: str) -> Iterator[Words]:
-        """Blocks of ids, with a bar at a terminal."""
-        return progress(ids.blocks(BLOCK), what, -(-len(ids) // BLOCK))
+    def blocks(self, what: str) -> Iterable[slice]:
+        """The places of blocks of ids, with a bar at a terminal."""
+        steps = _steps(len(self))
+        return progress(map(_block, range(steps)), what, steps)
+
+    def pieces(self, places: slice | Rows) -> list[bytes]:
+        """The SHA-256 of the ids at these places of the agreed order, as pieces of work."""
+        return cut(self._digests[self.rows[places]].tobytes(), 32 * _PIECE)
 
     def run(self, work: Callable[[T], bytes], pieces: Sequence[T], sender: str = "") -> bytes:
         try:
@@ -193,18 +195,19 @@ class _Points:
 
     def __init__(self, side: _Side, kind: str, sender: str, count: int) -> None:
         self._side, self._kind, self._sender, self._count = side, kind, sender, count
-        self._repeated = RepeatCheck(count)
+        self._seen = records(count, 2)
+        """Half of each point."""
 
     async def receive(self, step: int) -> bytes:
         count = min(BLOCK, self._count - BLOCK * step)
         blob = await self._side.receive_due(self._kind, self._sender, step, POINT * count)
         if not all(0 < int.from_bytes(point, "little") < PRIME for point in cut(blob, POINT)):
             raise BadAlignment(f"{self._sender}: a point in {self._kind} is zero or not reduced")
-        self._repeated.add(psi_work.words(blob, 4)[:, :2])
+        self._seen[_block(step)] = words(blob, 4)[:, :2]
         return blob
 
     def check(self) -> None:
-        if self._repeated.found():
+        if psi_work.repeated(self._seen)[1]:
             raise BadAlignment(f"{self._sender}: the same point twice in {self._kind}")
 
 
@@ -213,83 +216,61 @@ async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes])
     for other in others:
         side.send_size(other)
     counts = {other: await side.receive_size(other) for other in others}
-    ids, blinded = psi_work.shuffled(side.ids), psi_work.spool(4)
-    for block in side.followed(ids, "masking ids"):  # the others make their tables in the meantime
-        blob = side.run(partial(psi_work.masked, mask), _pieces(block[:, :4]))
-        blinded.append(psi_work.words(blob, 4))
-    buckets = {other: Buckets(9, bucket_count(counts[other])) for other in others}
+    order, blinded = psi_work.shuffled(len(side)), records(len(side), 4)
+    for at in side.blocks("masking ids"):  # the others make their tables in the meantime
+        blinded[at] = words(side.run(partial(psi_work.masked, mask), side.pieces(order[at])), 4)
+    values = {other: records(len(side), 8) for other in others}
     points = {other: _Points(side, "psi-evaluated", other, len(side)) for other in others}
-    steps = -(-len(side) // BLOCK)
+    steps = _steps(len(side))
     for step in progress(range(steps + WINDOW), "comparing ids", steps + WINDOW):
         if step < steps:
-            blob = blinded.read(BLOCK * step, BLOCK * (step + 1)).astype("<u8").tobytes()
+            blob = blinded[_block(step)].tobytes()
             for other in others:
                 side.link.send(other, "psi-blinded", blob, step=step)
         if step >= WINDOW and (due := step - WINDOW) < steps:
-            block = ids.read(BLOCK * due, BLOCK * (due + 1))
             for other in others:
                 evaluated = await points[other].receive(due)
                 work = partial(psi_work.hub_values, undo, other)
-                both = zip(_pieces(block[:, :4]), cut(evaluated, POINT * _PIECE), strict=True)
-                values = psi_work.words(side.run(work, list(both), other), 8)
-                chosen = psi_work.table_of(values, counts[other])
-                buckets[other].add(np.column_stack([block[:, 4], values]), chosen)
+                both = zip(side.pieces(order[_block(due)]), cut(evaluated, POINT * _PIECE), strict=True)
+                values[other][_block(due)] = words(side.run(work, list(both), other), 8)
     total = np.zeros((len(side), 2), dtype=np.uint64)
     for other in others:
         points[other].check()
-        await _open(side, other, counts[other], buckets[other], total)
-    common: NDArray[np.bool_] = total.max(axis=1) == 0
+        await _open(side, other, counts[other], values[other], total)
+    common = np.flatnonzero(total.max(axis=1) == 0)
     del total
+    common = common[np.argsort(order[common])]
     for other in others:
-        _tell_common(side, other, buckets[other], common)
-    return side.rows[common]
+        side.link.send(other, "psi-common", (_CUT * len(common)).to_bytes(8, "big"))
+        for step, start in enumerate(range(0, len(common), _CHUNK // _CUT), 1):
+            names = values[other][common[start : start + _CHUNK // _CUT], 6:]
+            side.link.send(other, "psi-common", names.tobytes(), step=step)
+    return side.rows[order[common]]
 
 
-async def _open(side: _Side, other: str, count: int, buckets: Buckets, total: Words) -> None:
-    """Add to `total`, by place, what this party's ids open in the tables of `other`."""
-    for step in range(bucket_count(count)):
+async def _open(side: _Side, other: str, count: int, values: Words, total: Words) -> None:
+    """Add to `total` what this party's ids, by their values, open in the tables of `other`."""
+    for step, rows in enumerate(psi_work.by_table(values, count)):
         table = await side.receive_due("psi-table", other, step, psi_work.table_bytes(count))
         with side.link.activity("alignment"):
-            block = buckets.read(step)
-            total[block[:, 0]] ^= psi_work.open_shares(table, block[:, 1:], psi_work.capacity(count))
-
-
-def _tell_common(side: _Side, other: str, buckets: Buckets, common: NDArray[np.bool_]) -> None:
-    """The names of common ids, in the agreed order."""
-    named = Buckets(3, bucket_count(len(side)))
-    for block in buckets:
-        block = block[common[block[:, 0]]]
-        named.add(block[:, [0, 7, 8]], block[:, 0].astype(np.intp) * named.count // len(side))
-    side.link.send(other, "psi-common", (_CUT * int(common.sum())).to_bytes(8, "big"))
-    step, rest = 0, b""
-    for block in named:
-        rest += block[np.argsort(block[:, 0]), 1:].astype("<u8").tobytes()
-        while len(rest) >= _CHUNK:
-            step, part, rest = step + 1, rest[:_CHUNK], rest[_CHUNK:]
-            side.link.send(other, "psi-common", part, step=step)
-    if rest:
-        side.link.send(other, "psi-common", rest, step=step + 1)
+            total[rows] ^= psi_work.open_shares(table, values[rows], psi_work.capacity(count))
 
 
 async def _answer(side: _Side, hub: str, others: Sequence[str], scalar: bytes) -> Rows:
     side.send_size(hub)
     count = await side.receive_size(hub)
     keys = await _share_keys(side, others)
-    own, names = Buckets(8, bucket_count(len(side))), psi_work.spool(2)
-    for block in side.followed(side.ids, "masking ids"):
-        work = partial(psi_work.own_values, scalar, side.link.name, keys)
-        values = psi_work.words(side.run(work, _pieces(block)), 8)
-        own.add(values, psi_work.table_of(values, len(side)))
-        names.append(values[:, 6:])
+    own, work = records(len(side), 8), partial(psi_work.own_values, scalar, side.link.name, keys)
+    for at in side.blocks("masking ids"):
+        own[at] = words(side.run(work, side.pieces(at)), 8)
     points = _Points(side, "psi-blinded", hub, count)
-    steps = -(-count // BLOCK)
-    for step in progress(range(steps), "comparing ids", steps):
+    for step in progress(range(_steps(count)), "comparing ids", _steps(count)):
         blob = await points.receive(step)
         done = side.run(partial(psi_work.multiplied, scalar), cut(blob, POINT * _PIECE), hub)
         side.link.send(hub, "psi-evaluated", done, step=step)
     points.check()
     _send_tables(side, hub, own)
-    return await _receive_common(side, hub, names, count)
+    return await _receive_common(side, hub, own, count)
 
 
 async def _share_keys(side: _Side, others: Sequence[str]) -> list[bytes]:
@@ -305,45 +286,45 @@ async def _share_keys(side: _Side, others: Sequence[str]) -> list[bytes]:
     return keys
 
 
-def _send_tables(side: _Side, hub: str, own: Buckets) -> None:
+def _send_tables(side: _Side, hub: str, own: Words) -> None:
     """As many at a time as there are workers."""
     work = partial(psi_work.encode_table, psi_work.capacity(len(side)))
-    at_once = max(1, side.mapper.workers)
-    for start in range(0, own.count, at_once):
+    tables, at_once = psi_work.by_table(own, len(side)), max(1, side.mapper.workers)
+    for start in range(0, len(tables), at_once):
         with side.link.activity("alignment"):
-            blocks = [own.read(step) for step in range(start, min(start + at_once, own.count))]
-            results = side.mapper.map(work, blocks)
+            results = side.mapper.map(work, [own[rows] for rows in tables[start : start + at_once]])
         for step, table in enumerate(results, start):
             side.link.send(hub, "psi-table", table, step=step)
 
 
-async def _receive_common(side: _Side, hub: str, names: Spool, hub_size: int) -> Rows:
-    """`names` are in the agreed order, and so is what comes: one walk along both."""
+async def _receive_common(side: _Side, hub: str, own: Words, hub_size: int) -> Rows:
+    """Return the rows of the ids that the hub names, in the agreed order."""
     size, most = _number(await side.link.receive("psi-common", hub), hub), _CUT * min(len(side), hub_size)
     if size > most:
         raise BadAlignment(f"{hub}: {size} bytes of psi-common announced, at most {most} are allowed")
     if size % _CUT:
         raise BadAlignment(f"{hub}: {size} bytes of psi-common, a multiple of {_CUT} is due")
-    places, common = _walk(names), array("q")
+    names = psi_work.texts(np.ascontiguousarray(own[:, 6:]))
+    order, common = np.argsort(names), [np.empty(0, dtype=np.intp)]
     for step, start in enumerate(range(0, size, _CHUNK), 1):
         blob = await side.receive_due("psi-common", hub, step, min(_CHUNK, size - start))
-        for name in cut(blob, _CUT):
-            place = next((place for place, own in places if own == name), None)
-            if place is None and any(own == name for _, own in _walk(names)):
-                raise BadAlignment(f"{hub}: the common ids are not in the agreed order, each once")
-            if place is None:
-                raise BadAlignment(f"{hub}: named an id as common that {side.link.name} does not have")
-            common.append(place)
-    return side.rows[np.array(common, dtype=np.intp)]
+        named = psi_work.texts(words(blob, 2))
+        places = order[np.searchsorted(names, named, sorter=order) % len(order)]
+        if (names[places] != named).any():
+            raise BadAlignment(f"{hub}: named an id as common that {side.link.name} does not have")
+        common.append(places)
+    in_order = np.concatenate(common)
+    if (np.diff(in_order) <= 0).any():
+        raise BadAlignment(f"{hub}: the common ids are not in the agreed order, each once")
+    return side.rows[in_order]
 
 
-def _walk(names: Spool) -> Iterator[tuple[int, bytes]]:
-    return enumerate(own for block in names.blocks(BLOCK) for own in cut(block.astype("<u8").tobytes(), _CUT))
+def _steps(count: int) -> int:
+    return -(-count // BLOCK)
 
 
-def _pieces(block: Words) -> list[bytes]:
-    """SHA-256 values as pieces of work."""
-    return cut(block.astype(">u8").tobytes(), 32 * _PIECE)
+def _block(step: int) -> slice:
+    return slice(BLOCK * step, BLOCK * (step + 1))
 
 
 def _number(blob: bytes, sender: str) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[np.float64]
 MOST_IN_MEMORY = 1 << 30
@@ -24,12 +24,14 @@ BLOCK_ROWS = 1 << 16
 """Rows that are worked on at once."""
 
 
-def new_table(rows: int, columns: int) -> Array:
-    """Return a table that is not filled yet."""
-    if rows * columns * 8 <= MOST_IN_MEMORY:
-        return np.empty((rows, columns))
+def new_table(rows: int, columns: int, kind: DTypeLike = np.float64, most: int | None = None) -> NDArray[Any]:
+    """Return a table that is not filled yet. Beyond `most` bytes it is a file."""
+    size = rows * columns * np.dtype(kind).itemsize
+    if size <= (MOST_IN_MEMORY if most is None else most):
+        return np.empty((rows, columns), kind)
     with tempfile.TemporaryFile(prefix="securefed-") as file:  # the map of it stays
-        return np.memmap(file, np.float64, "w+", shape=(rows, columns))
+        os.posix_fallocate(file.fileno(), 0, size)  # a full disk is an error here, and kills a writer later
+        return np.memmap(file, kind, "r+", shape=(rows, columns))
 
 
 def row_blocks(rows: int) -> Iterator[slice]:
@@ -49,63 +51,32 @@ def take_rows(table: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
     return chosen
 
 
-class Spool:
-    """Rows of so many numbers of 8 bytes, appended and read again by number. Beyond `most` bytes: a file."""
+class ColumnStore:
+    """Columns of numbers, of which one at a time is in memory where they are large."""
 
-    def __init__(self, columns: int, kind: type[np.generic], most: int) -> None:
-        self._shape, self._kind, self._count = (-1, columns), kind, 0
-        self._file = tempfile.SpooledTemporaryFile(most, prefix="securefed-")  # noqa: SIM115  (as long as self)
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(MOST_RAW, prefix="securefed-")  # noqa: SIM115  (as long as self)
         weakref.finalize(self, self._file.close)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def append(self, rows: NDArray[Any]) -> None:
-        self._count += len(rows)
-        self._file.seek(0, os.SEEK_END)
-        self._file.write(rows.astype(self._kind).tobytes())
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        width = 8 * self._shape[1]
-        self._file.seek(width * start)
-        return np.frombuffer(self._file.read(width * (stop - start)), self._kind).reshape(self._shape)
-
-    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        for start in range(0, self._count, size):
-            yield self.read(start, start + size)
-
-
-class KeyedSpool:
-    """Rows under keys, a block of rows of one key after the other."""
-
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
         self._places: dict[object, list[tuple[int, int]]] = {}
+        """The start and the bytes of each part of a column."""
 
-    def append(self, key: object, rows: NDArray[Any]) -> None:
-        start = len(self._spool)
-        self._spool.append(rows)
-        self._places.setdefault(key, []).append((start, start + len(rows)))
+    def append(self, key: object, numbers: Array) -> None:
+        """Append numbers to a column."""
+        place = self._file.seek(0, os.SEEK_END), self._file.write(numbers.astype(np.float64).tobytes())
+        self._places.setdefault(key, []).append(place)
 
-    def read(self, key: object) -> NDArray[Any]:
-        parts = [self._spool.read(*place) for place in self._places.get(key, ())]
-        return np.concatenate([self._spool.read(0, 0), *parts])
+    def read(self, key: object) -> Array:
+        parts = []
+        for start, size in self._places[key]:
+            self._file.seek(start)
+            parts.append(self._file.read(size))
+        return np.frombuffer(bytearray().join(parts), np.float64)
 
     def drop(self, key: object) -> None:
         self._places.pop(key, None)
 
     def __contains__(self, key: object) -> bool:
         return key in self._places
-
-
-class ColumnStore(KeyedSpool):
-    """Columns of numbers, of which one at a time is in memory where they are large."""
-
-    def __init__(self) -> None:
-        super().__init__(Spool(1, np.float64, MOST_RAW))
-
-    def read(self, key: object) -> Array:
-        return super().read(key)[:, 0]
 
     def add(self, table: Array) -> None:
         """Keep the columns of a table, after those that are there."""
@@ -114,7 +85,8 @@ class ColumnStore(KeyedSpool):
 
     def table(self) -> Array:
         """All columns side by side; they are equally long."""
-        table = new_table(len(self._spool) // len(self._places), len(self._places))
-        for place, key in enumerate(self._places):
-            table[:, place] = self.read(key)
+        rows = sum(size for _, size in self._places[0]) // 8
+        table = new_table(rows, len(self._places))
+        for place in range(len(self._places)):
+            table[:, place] = self.read(place)
         return table
