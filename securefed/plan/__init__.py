@@ -1,7 +1,6 @@
 """The planner: bytes, minutes and memory of a run before it starts.
 
 rehearsal   the run that a plan is made for: its real programs on random columns
-products    encrypted products that encrypt nothing, and what real ones cost on this machine
 planner     minutes and megabytes for each Q and scheme
 """
 

@@ -3,14 +3,15 @@
 The forecast comes from rehearsals of the real programs (securefed.plan.rehearsal) on the clock of real runs
 (securefed.transport.message). So a round is computation plus communication on its critical path.
 
-A blind run works once, before its rounds. It is rehearsed over products that encrypt nothing, whose cost is
-measured on small ones. Sizes are exact.
+Few rows are rehearsed, then more, until a run has all rows or the difference takes long enough. Everything
+that is sent and done grows in proportion, so the last two sizes give the others. With own gradients two
+rounds are rehearsed, and one and three local steps where each of them opens. A blind run has all its rounds,
+because they are prepared before the first one.
 
-With own gradients real rounds of few rows are run, then of more, until a run has all rows or takes long
-enough. Everything that is sent and done grows in proportion to the rows, and to the local steps if each of
-them opens. So the last two sizes, and one and three local steps, give the others. Sizes are exact with all
-rows. Otherwise those of linear models have been exact too, and those of transfer learning under Paillier
-within 0.1% with one local step and 3% with 50.
+Sizes of a blind run are exact: they follow from its agreement (securefed.audit.blind_schedule). Its times
+grow with its bytes, because the packing of ciphertexts depends on the rows. Sizes with own gradients are
+exact with all rows. Otherwise those of linear models have been exact too, and those of transfer learning
+under Paillier within 0.1% with one local step and 3% with 50.
 
 Only the number of rounds depends on the data. Local steps save rounds nearly in proportion, never all:
 
@@ -36,12 +37,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from securefed.crypto import cross_scheme
+from securefed.audit.blind_schedule import SCHEDULES
+from securefed.crypto import cross_lengths, cross_scheme
 from securefed.crypto.lattice.ring import DEGREE, PRIMES
 from securefed.crypto.shares import LIMBS
 from securefed.declare import check_integer, check_number
 from securefed.errors import SettingError
-from securefed.plan.products import ProductCosts
 from securefed.plan.rehearsal import Scenario, rehearse
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.own_gradient.openings import refusal
@@ -118,9 +119,11 @@ def _figures(agreement: Agreement, memory: int | None) -> tuple[int, int, int]:
 
 FEW, MANY = 1, 3
 """Local steps that are rehearsed with own gradients."""
-LEAST_ROWS = 8
+LEAST_ROWS, LEAST_BLIND_ROWS = 8, 256
 LONG_ENOUGH = 0.25
-"""Seconds of a rehearsed round from which one with more rows is not needed."""
+"""Seconds of a rehearsed round, or of the rows added to a blind run, from which more rows are not needed."""
+LARGE_ENOUGH = 0.1
+"""The part of a blind run that the added rows have to take."""
 EQUAL = 1.05
 """Two forecasts within this ratio count as equal."""
 
@@ -241,15 +244,28 @@ def estimates(
     if not scenario.blind:
         return _by_gradient(due, network, workers)
     check_memory(due[0].agreement)
-    product = cross_scheme(settings.scheme, key_bits=scenario.key_bits)
-    costs = ProductCosts(product, workers)
-    return [_blind(each, network, costs) for each in due]
+    return [_blind(each, network, workers) for each in due]
 
 
-def _blind(scenario: Scenario, network: Network, costs: ProductCosts) -> Estimate:
-    plan, agreement = _rehearsed(scenario, network, costs), scenario.agreement
+def _blind(scenario: Scenario, network: Network, workers: int) -> Estimate:
+    plan, agreement = _grown(scenario, network, workers), scenario.agreement
+    once, each = _blind_bytes(scenario)
+    plan = replace(plan, bytes=each, setup_bytes=once)
     warnings = too_large(agreement, plan.total)
     return replace(plan, memory=peak_memory(agreement), warnings=tuple(warnings))
+
+
+def _blind_bytes(scenario: Scenario) -> tuple[int, int]:
+    """Return the bytes of a blind run besides its rounds, and those of its last round.
+
+    Rounds of several models send more than the last one. The first number has the difference.
+    """
+    agreement = scenario.agreement
+    rounds, lengths = agreement.stopping.rounds, cross_lengths(agreement.scheme, scenario.key_bits)
+    schedule = SCHEDULES[agreement.objective](agreement, lengths)
+    due = list(schedule.training(rounds, lambda _: agreement.batches.rows))
+    last = sum(m.size or 0 for m in due if m.when[:2] == ("training", rounds - 1))
+    return sum(m.size or 0 for m in due) - rounds * last, last
 
 
 def _by_gradient(due: Sequence[Scenario], network: Network, workers: int) -> list[Estimate]:
@@ -270,27 +286,37 @@ def _by_gradient(due: Sequence[Scenario], network: Network, workers: int) -> lis
 
 
 def _grown(scenario: Scenario, network: Network, workers: int) -> Estimate:
-    """Rehearse batches of more and more rows, all of them if that does not take long.
+    """Rehearse more and more rows, all of them if that does not take long.
 
-    Batches differ from the planned one by multiples of the last size but one. That is at least the rows of a
+    Sizes differ from the planned one by multiples of the last size but one. That is at least the rows of a
     ciphertext, so whole ciphertexts are counted.
     """
-    due, size, before = scenario.batch, LEAST_ROWS, None
+    due, size, before = scenario.batch, LEAST_BLIND_ROWS if scenario.blind else LEAST_ROWS, None
     while True:
         rows = due if size + due % size >= due else size + due % size
-        plan = _rehearsed(scenario.with_batch(rows), network, workers=workers)
+        smaller = scenario.with_batch(rows)
+        plan = _rehearsed(smaller, network, workers)
         if rows == due:
             return plan
         packed = len(scenario.columns) * rows / max(1, plan.ciphertexts)
-        if before is not None and size >= 4 * packed and plan.computation > LONG_ENOUGH:
-            return _beyond(before[1], plan, (due - before[0]) / (rows - before[0]))
-        before, size = (rows, plan), 4 * size
+        if before is not None:
+            took, large = plan.computation, size >= 4 * packed
+            if scenario.blind:
+                took = plan.setup - before[1].setup
+                large = took > LARGE_ENOUGH * plan.setup
+            if took > LONG_ENOUGH and large:
+                amounts = [_amount(each) for each in (before[0], smaller, scenario)]
+                return _beyond(before[1], plan, (amounts[2] - amounts[0]) / (amounts[1] - amounts[0]))
+        before, size = (smaller, plan), 4 * size
 
 
-def _rehearsed(
-    scenario: Scenario, network: Network, costs: ProductCosts | None = None, workers: int = 1
-) -> Estimate:
-    rehearsal, agreement = rehearse(scenario, network, costs, workers=workers), scenario.agreement
+def _amount(scenario: Scenario) -> int:
+    """Return what the time of a run is proportional to, for several numbers of rows."""
+    return _blind_bytes(scenario)[0] if scenario.blind else scenario.batch
+
+
+def _rehearsed(scenario: Scenario, network: Network, workers: int) -> Estimate:
+    rehearsal, agreement = rehearse(scenario, network, workers=workers), scenario.agreement
     return Estimate(
         scheme=agreement.scheme,
         reveal=agreement.reveal,

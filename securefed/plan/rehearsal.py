@@ -1,11 +1,7 @@
-"""A rehearsal of a run: the real programs on random columns of the run's shape.
+"""A rehearsal of a run: the real programs with real keys on random columns.
 
 Links, transcripts and clocks are those of a run in one process. So messages, their order and their bytes
 equal those of a run, and the parties' clocks give the time of a round.
-
-    own gradients    two rounds with real keys
-    nothing          all rounds, which need no ciphertext, over products that encrypt nothing. Their cost is
-                     added to the clock (securefed.plan.products).
 """
 
 from __future__ import annotations
@@ -13,23 +9,21 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any
+from itertools import count
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from securefed.assembly import Assembly, assembly_of
 from securefed.assembly.base import Model, TrainingRows
-from securefed.crypto import KeyHolder, Mapper, PublicKey, cross_lengths, find_kind, generate, key_kind
+from securefed.crypto import KeyHolder, Mapper, PublicKey, cross_scheme, find_kind, generate, key_kind
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.wire import HEADER, Frame, Kind
-from securefed.plan.products import SAMPLE_ROWS, CountedWorkers, Meter, ProductCosts, counting_scheme
-from securefed.protocols.agreement import Agreement, get_objective
-from securefed.protocols.blind.linear import BlindParty
-from securefed.protocols.blind.statistics import PassColumns
+from securefed.engine.processes import cores
+from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerWarning
@@ -38,11 +32,16 @@ from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.settings.objectives import ObjectiveSettings
 from securefed.transport import LocalRun, Message, Network, Path, run_local
 
-Array = NDArray[np.float64]
 STEADY = 2
 """Rehearsed rounds of own gradients: the last is like all that follow the first."""
 LARGEST = 4.0
 """Largest value of the random, standardised columns."""
+EFFICIENCY = 0.85
+"""Efficiency of a worker process, relative to work in this one."""
+LOWEST = -1e6
+"""The metric of the first evaluation. Every later one is better, so that no rehearsal stops early."""
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +87,13 @@ class Scenario:
 
     @property
     def batch(self) -> int:
-        """Rows of a round."""
-        return self.agreement.batches.effective_size
+        """Rows of a round; of a blind run all rows, which only its preparation reads."""
+        return self.rows if self.blind else self.agreement.batches.effective_size
 
     def with_batch(self, size: int) -> Scenario:
-        """Return a smaller scenario of own gradients, with so many rows in a round."""
+        """Return a smaller scenario, with so many rows in a round or, of a blind run, in all."""
         if self.settings.option("batch_size") is None:
-            return replace(self, rows=size)
+            return replace(self, rows=size, holdout_rows=self.holdout_rows * size // self.rows)
         protection = replace(self.settings.protection, batch_size=size)  # type: ignore[call-arg]
         rows = max(size, self.rows * size // self.batch)
         return replace(self, rows=rows, settings=replace(self.settings, protection=protection))
@@ -141,9 +140,9 @@ class Rehearsal:
             max(0.0, all_.communication - rounds * each.communication),
         )
 
-    def traffic(self, phase: str = "training", round_: int | None = None) -> Counter[tuple[str, str, str]]:
-        """Return bytes by kind, sender and receiver, of the last round or of another one."""
-        due = self.last_round if phase == "training" and round_ is None else round_
+    def traffic(self, phase: str = "training") -> Counter[tuple[str, str, str]]:
+        """Return bytes by kind, sender and receiver; in training those of the last round."""
+        due = self.last_round if phase == "training" else None
         sizes: Counter[tuple[str, str, str]] = Counter()
         for name, link in self.done.links.items():
             for entry in link.transcript.of("sent"):
@@ -153,50 +152,48 @@ class Rehearsal:
 
     @property
     def bytes_once(self) -> int:
-        """Bytes before the first round and after the last one; for a blind run with all evaluations, and with
-        what rounds of several models send more than the last one.
-        """
-        phases = ("setup", "release", *(["evaluation"] if self.blind else []))
-        once = sum(sum(self.traffic(phase).values()) for phase in phases)
-        rounds = range(self.last_round) if self.blind else ()
-        last = sum(self.traffic().values())
-        return once + sum(sum(self.traffic(round_=t).values()) - last for t in rounds)
+        """Bytes before the first round and after the last one."""
+        return sum(sum(self.traffic(phase).values()) for phase in ("setup", "release"))
 
 
-class SampledColumns(PassColumns):
-    """A sample of a party's rows. Sums over them take the time of all rows."""
+@dataclass
+class CountedWorkers:
+    """A mapper that works in this process, and a clock on which its workers share the pieces."""
 
-    def __init__(self, whole: PassColumns, meter: Meter) -> None:
-        self._meter = meter
-        folds = [np.arange(min(len(fold), len(whole._features))) for fold in whole._folds]
-        super().__init__(whole._plan, whole._features, whole.root, folds, whole._targets)
+    workers: int
+    timer: Callable[[], float]
+    _saved: float = 0.0
 
-    def _factor(self, fold: int) -> float:
-        return self._plan.folds[fold] / max(1, len(self._folds[fold]))
+    def now(self) -> float:
+        return self.timer() - self._saved
 
-    def _gram(self, fold: int) -> Array:
-        return self._meter.scaled(lambda: super(SampledColumns, self)._gram(fold), self._factor(fold))
+    @property
+    def local(self) -> Mapper:
+        return self
 
-    def own_target(self, fold: int) -> Array:
-        return self._meter.scaled(lambda: super(SampledColumns, self).own_target(fold), self._factor(fold))
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        pieces, begin = list(items), self.timer()
+        done = [function(piece) for piece in pieces]
+        processes = min(self.workers, len(pieces), cores())
+        if processes > 1:
+            self._saved += (self.timer() - begin) * (1.0 - 1.0 / (EFFICIENCY * processes))
+        return done
 
 
 def rehearse(
     scenario: Scenario,
     network: Network,
-    costs: ProductCosts | None = None,
     *,
     workers: int = 1,
     timer: Callable[[], float] = time.thread_time,
 ) -> Rehearsal:
     """Run a scenario's programs; of own gradients two rounds.
 
-    `costs`: of the encrypted products of a blind run. `workers`: processes that share the encrypted work with
-    own gradients. `timer`: the processor's clock ignores other load.
+    `workers`: processes that share the encrypted work. `timer`: the processor's clock ignores other load.
     """
-    meter, settings, keys = Meter(timer, costs), scenario.assembly.rehearsed(), dict[str, KeyHolder]()
+    settings, keys = scenario.assembly.rehearsed(), dict[str, KeyHolder]()
     if scenario.blind:
-        scheme = counting_scheme(cross_lengths(scenario.agreement.scheme, scenario.key_bits), meter)
+        scheme = scenario.scheme or cross_scheme(settings.scheme, key_bits=scenario.key_bits)
         scenario = replace(scenario, settings=settings, scheme=scheme)
     else:
         scenario = replace(scenario, settings=replace(settings, rounds=STEADY))
@@ -209,11 +206,8 @@ def rehearse(
     def on_round(done: Round) -> None:
         paths[done.number] = paths[done.number].later(done.link.path)
 
-    programs = _programs(scenario, keys, CountedWorkers(workers, meter), on_round)
-    for each in programs.values():
-        if isinstance(each, BlindParty) and each._own is not None:
-            each._own = SampledColumns(each._own, meter)
-    last: list[Message] = []
+    mapper, last = CountedWorkers(workers, timer), list[Message]()
+    programs = _programs(scenario, keys, mapper, on_round)
 
     def tap(message: Message) -> Message:
         if message.round == STEADY - 1 and "training" in KINDS[message.kind].phases:
@@ -227,7 +221,7 @@ def rehearse(
             run="rehearsal",
             kinds=KINDS,
             network=network,
-            timer=meter.now,
+            timer=mapper.now,
             tap=None if scenario.blind else tap,
         )
     counts = Counter[str]()
@@ -264,13 +258,11 @@ def _programs(
     mapper: Mapper,
     on_round: Callable[[Round], None],
 ) -> dict[str, PartyLoop]:
-    """Return every party's program on random columns. A blind one of common rows gets few of them."""
+    """Return every party's program on random columns."""
     agreement, programs = scenario.agreement, dict[str, PartyLoop]()
-    rng = np.random.default_rng(0)
+    rng, metrics = np.random.default_rng(0), count(LOWEST)
     rows = agreement.batches.rows
-    if scenario.blind and get_objective(agreement.objective).same_people:
-        rows = min(rows, SAMPLE_ROWS)
-    seen = (agreement.holdout or agreement.batches.rows) if agreement.scores_rows else 0
+    seen = (agreement.holdout or rows) if agreement.scores_rows else 0
     for name, columns in scenario.columns.items():
         last = name == agreement.label_party
         features = rng.normal(size=(rows, columns)).clip(-LARGEST, LARGEST)
@@ -279,7 +271,7 @@ def _programs(
         context = PartyContext(
             keys.get(name),
             mapper,
-            evaluation=EvaluationRows(scored, (lambda scores: 0.0) if last else None),
+            evaluation=EvaluationRows(scored, (lambda scores: next(metrics)) if last else None),
             on_round=on_round,
             # Random columns need no protection.
             guard=ScoreGuard(party=name, mode="off", column_bits=0.0 if scenario.blind else None),

@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 
 from securefed import Blind, OwnGradient, Plain
-from securefed.crypto.blind.interface import CrossScheme, Product
-from securefed.crypto.blind.paillier import paillier_scheme
-from securefed.crypto.blind.rlwe import RLWE
 from securefed.errors import SettingError
-from securefed.plan import products
 from securefed.plan.planner import (
     Estimate,
     RoundsModel,
@@ -25,7 +21,6 @@ from securefed.plan.planner import (
     peak_memory,
     too_large,
 )
-from securefed.plan.products import ProductCosts
 from securefed.plan.rehearsal import Scenario
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
@@ -129,41 +124,6 @@ def test_a_forecast_is_near_a_real_run() -> None:
     sent = sum(entry.bytes for link in done.links.values() for entry in link.transcript.of("sent"))
     assert planned.total_bytes == sent and planned.rounds == 4
     assert planned.total_computation > 0.0
-
-
-@pytest.mark.parametrize("scheme", [RLWE, paillier_scheme(512, allow_small=True)], ids=["rlwe", "paillier"])
-def test_a_product_is_measured_once_and_larger_ones_count_in_proportion(
-    scheme: CrossScheme, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    costs, ran = ProductCosts(scheme), list[Product]()
-    real = costs._run
-
-    def noted(product: Product) -> tuple[float, float, float]:
-        ran.append(product)
-        return real(product)
-
-    monkeypatch.setattr(costs, "_run", noted)
-    monkeypatch.setattr(products, "LONG_ENOUGH", 0.0)
-    monkeypatch.setattr(products, "SHARED_SECONDS", math.inf)
-    product = Product(1 << 20, 16, 4, 51, 30)
-    assert costs.seconds("encrypt", product, 1 << 19) == pytest.approx(
-        2.0 * costs.seconds("encrypt", product, 1 << 18), rel=1e-3
-    )
-    assert [each.inner for each in ran] == [256, 64]
-    for name in ("respond", "read"):
-        wide, narrow = (costs.seconds(name, replace(product, right=right)) for right in (64, 32))
-        assert 0 < narrow <= wide <= 2.5 * narrow
-    assert len(ran) == 2
-    assert all(costs.seconds(name) > 0 for name in ("generate", "public", "load public"))
-
-
-def test_workers_share_what_takes_long() -> None:
-    alone, both = ProductCosts(RLWE), ProductCosts(RLWE, 2)
-    both._known = alone._known
-    product = Product(1 << 24, 16, 4, 51, 30)
-    all_ = alone.seconds("encrypt", product, 1 << 24)
-    assert both.seconds("encrypt", product, 1 << 24) == pytest.approx(products.shared(all_, 2))
-    assert both.seconds("encrypt", product, 1 << 8) == alone.seconds("encrypt", product, 1 << 8)
 
 
 def test_tables_that_are_too_wide_are_refused_with_figures() -> None:
