@@ -2,7 +2,7 @@
 
     align       whose rows are common, and every party's columns as numbers
     assemble    every party's program, by securefed.assembly, as party processes do
-    drive       all programs in this process (securefed.api.simulated)
+    drive       all programs in this process (securefed.api.predictor)
     collect     the parts of the model, the run's account, the quality on held-out rows
 
 An estimator for a new objective names its assembly; docs/extending.md has one.
@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from securefed.api.party import Party, align, check_parties, common_rows, label_party
-from securefed.api.predictor import check_columns, in_order
+from securefed.api.predictor import Keys, check_columns, in_order
 from securefed.api.result import RunResult
 from securefed.api.saving import Saved
-from securefed.api.simulated import Keys
 from securefed.assembly import Assembly, Trained, assembly_of
 from securefed.assembly.build import Measured, PartyData, build, known_rows, label_targets
 from securefed.crypto import protects

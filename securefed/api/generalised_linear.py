@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from securefed.api.federated import Federated
 from securefed.api.party import Fitted
-from securefed.api.simulated import parameters
+from securefed.api.predictor import parameters
 from securefed.assembly import Assembly, LinearAssembly
 from securefed.labels.label_model import LabelModel
 from securefed.models import LinearModel

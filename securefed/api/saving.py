@@ -15,8 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from securefed.api.party import Fitted
-from securefed.api.predictor import Predictor, own_model
-from securefed.api.simulated import Keys
+from securefed.api.predictor import Keys, Predictor, own_model
 from securefed.assembly import assembly_of
 from securefed.assembly.base import Arrays, read_part, shard_file, write_part
 from securefed.data.columns import FittedColumns

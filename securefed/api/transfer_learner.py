@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from securefed.api.federated import Federated
 from securefed.api.party import Party, check_parties
-from securefed.api.simulated import parameters
+from securefed.api.predictor import parameters
 from securefed.assembly import Assembly, TransferAssembly
 from securefed.errors import DataError
 from securefed.settings.objectives import ObjectiveSettings, TransferSettings

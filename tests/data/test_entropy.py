@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from securefed.api.party import Party
-from securefed.api.simulated import held_bits
+from securefed.api.predictor import held_bits
 from securefed.data.columns import MOST_ROWS, column_bits
 
 RNG = np.random.default_rng(0)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from securefed import OwnGradient
 from securefed.api.federated import Federated
-from securefed.api.simulated import parameters
+from securefed.api.predictor import parameters
 from securefed.assembly import Assembly, Trained
 from securefed.assembly.base import Model, TrainingRows
 from securefed.crypto import FixedPoint
