@@ -22,7 +22,7 @@ from securefed.crypto.blind.rlwe import RlweKey
 from securefed.crypto.randomness import SEED_BYTES
 from securefed.errors import SettingError
 from securefed.protocols.blind.statistics import ROW_BITS
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from tests.audit.naive.blind import OneZero, narrow_uniform
 
 SECRET = 12_345_678

@@ -33,7 +33,7 @@ from securefed.errors import SecurefedError
 from securefed.protocols.loop import PartyContext, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerWarning
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.transport import Path as Clock
 from securefed.transport import get_network
 

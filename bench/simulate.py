@@ -31,7 +31,7 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry, LedgerWarning
 from securefed.protocols.own_gradient.sides import TransferSide
 from securefed.protocols.own_gradient.training import DataParty
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.transport import Link, LocalRun, Program, get_network, run_local
 
 Array = NDArray[np.float64]

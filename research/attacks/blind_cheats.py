@@ -29,7 +29,8 @@ from securefed.protocols.blind.scoring import SEAL_STEP
 from securefed.protocols.blind.statistics import RANGE_BITS, SCORE_BITS
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
-from securefed.protocols.scoring.blur import PRECISION, ScoreGuard
+from securefed.protocols.scoring.blur import PRECISION
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import Blind, LinearSettings, Monitoring
 from securefed.transport import LocalRun, get_network, run_local
 

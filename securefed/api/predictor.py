@@ -32,7 +32,7 @@ from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.loop import Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.sides import LinearScorer, Scorer
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.describe import parameters_text
 from securefed.settings.objectives import Labels, Monitoring, ObjectiveSettings, Simulation
 from securefed.settings.protection import (
@@ -202,7 +202,7 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         raw = {party.name: party for party in trained_on or ()}
         for name in names[:-1]:
             guard = kept.setdefault(name, ScoreGuard(party=name))
-            guard.ledger.mode = settings.protection.score_ledger
+            guard.mode = settings.protection.score_ledger
             if trained_on is not None:
                 guard.column_bits = held_bits(raw[name])
         self.score_guards_ = kept

@@ -22,7 +22,7 @@ from securefed.data.columns import FittedColumns
 from securefed.declare import declared
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.several import label_model_of
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.protection import Blind, ByGradient, OwnGradient, Protection
 
 FITTED = "fitted."
@@ -154,7 +154,7 @@ def _guard_arrays(guard: ScoreGuard | None) -> Arrays:
         return {}
     return {
         "score_key": np.frombuffer(guard.key, np.uint8),
-        "score_ledger": np.frombuffer(guard.ledger.to_bytes(), np.uint8),
+        "score_ledger": np.frombuffer(guard.to_bytes(), np.uint8),
         "score_bits": np.array(np.nan if guard.column_bits is None else guard.column_bits),
     }
 
@@ -170,7 +170,7 @@ def _take_guards(shards: Mapping[str, Arrays]) -> dict[str, ScoreGuard]:
             guards[name] = ScoreGuard(
                 arrays.pop("score_key").tobytes(), party=name, column_bits=None if np.isnan(bits) else bits
             )
-            guards[name].ledger.restore(arrays.pop("score_ledger").tobytes())
+            guards[name].restore(arrays.pop("score_ledger").tobytes())
         except (KeyError, TypeError, ValueError, SecurefedError) as error:
             raise DataError(f"shard of {name}: its score ledger cannot be read ({error})") from None
     return guards

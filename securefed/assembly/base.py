@@ -37,7 +37,7 @@ from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.own_gradient.prediction import score_program
 from securefed.protocols.own_gradient.sides import Scorer
 from securefed.protocols.schedules import Batches, LearningRate
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.objectives import ObjectiveSettings, register_settings
 from securefed.settings.protection import ByGradient
 from securefed.transport import Program

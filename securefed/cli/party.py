@@ -127,8 +127,8 @@ def _served(
     from securefed.cli.watch import Monitor, serve_metrics, serve_page
 
     scored = not party.is_label_party and not party.is_key_holder
-    ledger = score_guard(party, keys).ledger
-    monitor = Monitor(party, lambda: ledger.total_bits if scored else None)
+    guard = score_guard(party, keys)
+    monitor = Monitor(party, lambda: guard.total_bits if scored else None)
     if args.watch:
         page = stack.enter_context(serve_page(monitor.page))
         terminal.result(f"watch       {page} (on this machine only, until the run is over)")

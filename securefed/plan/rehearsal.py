@@ -28,7 +28,7 @@ from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop, Ro
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import FedBCD, FedSGD
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.objectives import ObjectiveSettings
 from securefed.transport import LocalRun, Message, Network, Path, run_local
 

@@ -25,7 +25,7 @@ from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import Holdout
 from securefed.labels.several import label_model_of
 from securefed.process.keys import PartyKeys
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.party import PartyFile
 from securefed.settings.run import RunSettings
 

@@ -457,4 +457,4 @@ class Session:
         """Return what scores have told of this party's people at most, over all runs of its folder."""
         if self._data is None or self.party.is_label_party:
             return None
-        return score_guard(self.party, self.keys).ledger.total_bits
+        return score_guard(self.party, self.keys).total_bits

@@ -26,7 +26,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.channel import note_agreement
 from securefed.protocols.own_gradient.ledger import Ledger
 from securefed.protocols.schedules import Reason
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.transport import Link
 from securefed.transport.message import IllegalMessage
 

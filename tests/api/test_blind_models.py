@@ -160,7 +160,7 @@ def test_a_saved_model_gives_the_same_answers(scheme: str, count: int, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"shard-{name}.npz" for name in names)
     again = GeneralisedLinear.load(tmp_path, protection=Blind(scheme=scheme, key_bits=2048))
     assert np.abs(again.decision_function(new) - scores).max() < SAME  # the same question
-    told = {name: guard.ledger.total_bits for name, guard in again.score_guards_.items()}
+    told = {name: guard.total_bits for name, guard in again.score_guards_.items()}
     assert told == dict.fromkeys(model.parties_[:-1], 4 * 16)
 
 

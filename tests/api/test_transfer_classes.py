@@ -57,7 +57,7 @@ def test_one_blind_run_has_all_classes(blind: tuple[TransferLearner, list[Party]
     assert model.score(others) > 0.9
     # Nothing opened, and two questions to the ledger (held-out people, others), of 3 x (10 + 6) bits each.
     assert model.result_.protected and not model.result_.ledger
-    assert set(told(model.score_guards_["shop"].ledger).values()) == {(1, 48)}
+    assert set(told(model.score_guards_["shop"]).values()) == {(1, 48)}
     held = model.result_.holdout
     assert held is not None and held.metric == "accuracy" and held.value > 0.8 > held.alone
     assert np.sum(held.confusion) == held.rows and 20 < held.rows < 36  # of 36 some have no label

@@ -23,7 +23,7 @@ from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import LinearSettings, TransferSettings
 from securefed.transport import LocalRun, Program, Transcript, get_network, run_local
 from tests.protocols.federation import (

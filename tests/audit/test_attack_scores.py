@@ -16,8 +16,14 @@ from numpy.typing import NDArray
 
 from research.attacks.columns import Found, clusters, columns_from_scores, in_units_of_noise
 from securefed.data.columns import column_bits
-from securefed.protocols.scoring.blur import ScoreGuard, blur
-from securefed.protocols.scoring.score_ledger import ScoreRefusal, ScoreWarning, allowed_scorings, score_bits
+from securefed.protocols.scoring.blur import blur
+from securefed.protocols.scoring.score_ledger import (
+    ScoreGuard,
+    ScoreRefusal,
+    ScoreWarning,
+    allowed_scorings,
+    score_bits,
+)
 from tests.audit.naive.scores import blur_by_floats, blur_of_rounding, fresh_blur, no_blur, truncated
 
 Array = NDArray[np.float64]

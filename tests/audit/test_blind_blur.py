@@ -23,9 +23,9 @@ from securefed.protocols.blind import scoring
 from securefed.protocols.blind.cross import At, Encryptor
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
 from securefed.protocols.blind.statistics import ROW_BITS
-from securefed.protocols.scoring import blur as blur_module
-from securefed.protocols.scoring.blur import ScoreGuard, row_contents
-from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, score_bits
+from securefed.protocols.scoring import score_ledger as guard_module
+from securefed.protocols.scoring.blur import row_contents
+from securefed.protocols.scoring.score_ledger import ScoreGuard, ScoreRefusal, score_bits
 from securefed.transport import Link
 from tests.protocols.told import told
 
@@ -65,7 +65,7 @@ def test_the_same_ciphertexts_for_another_model_are_another_question(
         moved = shares.add(moved, total if sign > 0 else shares.negate(total))
     exact = shares.to_integers(moved[:, :, 0])
     left = [abs(centred(b - a - e)) for a, b, e in zip(first, second, exact, strict=True)]
-    booked = done.guards["p0"].ledger.total_bits
+    booked = done.guards["p0"].total_bits
     exactly = f"exact to 2**{max(left).bit_length()} of 2**{BLUR_BITS}; {booked} bits booked"
     assert max(left) < ERRORS if naive else min(left) > FEW, exactly
     assert len(done.seen.totals) == 3
@@ -80,8 +80,8 @@ def test_equal_rows_of_one_question_have_blurs_of_their_own(
     label party's own parameters, exactly, for rows of its choice.
     """
     if naive:
-        own = blur_module.blur
-        monkeypatch.setattr(blur_module, "blur", lambda rows, placed, **more: own(rows, **more))
+        own = guard_module.blur
+        monkeypatch.setattr(guard_module, "blur", lambda rows, placed, **more: own(rows, **more))
     columns, labels = people(24, (3, 2))
     columns[0][12:] = columns[0][:12]
     done = score_run(columns, labels, rounds=1)
@@ -105,7 +105,7 @@ def test_equal_rows_of_one_question_are_all_counted(monkeypatch: pytest.MonkeyPa
     columns[0][:] = columns[0][0]
     columns[0][1::2] += 1.0
     done = score_run(columns, labels, rounds=1)
-    assert done.guards["p0"].ledger.total_bits == (2 if naive else 24) * score_bits(10)
+    assert done.guards["p0"].total_bits == (2 if naive else 24) * score_bits(10)
 
 
 def test_a_person_stays_the_same_person_in_another_model() -> None:
@@ -114,7 +114,7 @@ def test_a_person_stays_the_same_person_in_another_model() -> None:
     guards = {name: ScoreGuard(party=name, column_bits=MUCH) for name in ("p0", "L")}
     for penalty in (0.1, 1.0, 10.0):
         score_run(columns, labels, rounds=1, guards=guards, l2=penalty, know=True)
-    ledger = guards["p0"].ledger
+    ledger = guards["p0"]
     scorings = [each for each, _ in told(ledger).values()]
     assert (len(scorings), max(scorings)) == (24, 3)
 
@@ -186,7 +186,7 @@ def test_another_share_of_the_model_is_another_question(monkeypatch: pytest.Monk
 def test_releases_are_counted_over_all_attempts(monkeypatch: pytest.MonkeyPatch, naive: bool) -> None:
     """New shares of the same model have a new blur: a party that breaks off again and again is refused."""
     if naive:
-        monkeypatch.setattr(ScoreLedger, "book_release", lambda *given: None)
+        monkeypatch.setattr(ScoreGuard, "book_release", lambda *given: None)
     columns, labels = people(24, (10, 2))
     guards = {name: ScoreGuard(party=name, column_bits=MUCH) for name in ("p0", "L")}
     for _ in range(RELEASE_LIMIT // release_bits(10, 1)):
@@ -212,7 +212,7 @@ def test_an_evaluation_that_is_repeated_from_its_checkpoint_is_the_same_question
     ((_, second),) = again.run.outcomes["L"].history
     assert second == first
     for name in names[:-1]:
-        assert {scorings for scorings, _ in told(guards[name].ledger).values()} == {1}
+        assert {scorings for scorings, _ in told(guards[name]).values()} == {1}
     # The naive way: the state after the evaluation holds no question, and training goes on without one.
     naive = {name: program.state() for name, program in done.programs.items()}
     assert score_run(columns, labels, states=naive, **settings).run.outcomes["L"].history == []

@@ -13,8 +13,7 @@ from securefed.crypto import shares
 from securefed.crypto.shares import LIMBS
 from securefed.protocols.blind.scoring import SCORE_STEP, _hash
 from securefed.protocols.blind.statistics import MODEL_BITS
-from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.scoring.score_ledger import ScoreRefusal
+from securefed.protocols.scoring.score_ledger import ScoreGuard, ScoreRefusal
 from securefed.transport import Link
 
 WINDOW = 1 << 10

@@ -43,8 +43,7 @@ from securefed.protocols.blind.loop import BLOCK, BlindLoop
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.blind.statistics import ROW_BITS, SCORE_BITS
 from securefed.protocols.loop import PartyLoop
-from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, score_bits
+from securefed.protocols.scoring.score_ledger import ScoreGuard, ScoreRefusal, score_bits
 from securefed.transport import Link
 from tests.protocols.told import told
 
@@ -120,7 +119,7 @@ def test_the_same_bytes_about_people_in_other_places(monkeypatch: Patch, naive: 
     for first in range(9):
         told = ask_again(done, [theirs[first : first + 16], mine], RLWE)
         answers |= {(first + place, total) for place, total in enumerate(told)}
-    booked = done.guards["p0"].ledger.total_bits
+    booked = done.guards["p0"].total_bits
     assert (booked < len(answers) * score_bits(10)) == naive
     assert len(answers) == 9 * 16
 
@@ -144,7 +143,7 @@ def test_the_same_bytes_for_another_number_of_rows(monkeypatch: Patch, naive: bo
     ]
     left = [abs(centred(second[i] - first[i] - exact[1][i] + exact[0][i])) for i in range(45)]
     assert all(each < FEW for each in left) == naive, max(left).bit_length()
-    assert done.guards["p0"].ledger.total_bits == (60 if naive else 45 + 60) * score_bits(10)
+    assert done.guards["p0"].total_bits == (60 if naive else 45 + 60) * score_bits(10)
 
 
 @both
@@ -176,7 +175,7 @@ def test_the_same_bytes_under_another_key(monkeypatch: Patch, naive: bool) -> No
         moved = told[1][i] - told[0][i] - exact[1][i] + exact[0][i]
         wraps = [a * (n >> width * i) + b * (other >> width * i) for a in (-1, 0, 1) for b in (-1, 0, 1)]
         assert (min(abs(centred(int(moved + wrap))) for wrap in wraps) < FEW) == naive
-    assert done.guards["p0"].ledger.total_bits == (1 if naive else 2) * 3 * score_bits(10)
+    assert done.guards["p0"].total_bits == (1 if naive else 2) * 3 * score_bits(10)
 
 
 @both
@@ -214,7 +213,7 @@ def test_the_same_question_again_and_again(monkeypatch: Patch, naive: bool) -> N
         below.append(opened[0] % (1 << slots.width))
         # The label party's own rows are 0, so that it knows when their slots carry.
         told.append(score - (opened[1] % (1 << other.width) < 1 << other.offset_bits))
-    assert done.guards["p0"].ledger.total_bits == 2 * score_bits(10)
+    assert done.guards["p0"].total_bits == 2 * score_bits(10)
     assert (len(set(told)), len(set(below))) == ((2, 12) if naive else (1, 1))
     if naive:
         least = min(told, key=lambda each: centred(each - told[0]))
@@ -341,7 +340,7 @@ def test_nobody_books_a_question_that_another_party_has_not_stored(monkeypatch: 
     guards = {name: ScoreGuard(party=name, column_bits=MUCH) for name in ("p0", "p1", "L")}
     with pytest.raises(SecurefedError):
         score_run(columns, labels, guards=guards)
-    assert {scorings for scorings, _ in told(guards["p0"].ledger).values()} == {1}
+    assert {scorings for scorings, _ in told(guards["p0"]).values()} == {1}
 
 
 @both
@@ -354,8 +353,8 @@ def test_another_question_after_each_interruption(
     on. All of it belongs to one scoring of that run, and each answer shows p + m bits more of everybody.
     """
     if naive:
-        name = ScoreLedger._name
-        monkeypatch.setattr(ScoreLedger, "_name", lambda *given: name(*given[:3], place=given[1]))
+        name = ScoreGuard._name
+        monkeypatch.setattr(ScoreGuard, "_name", lambda *given: name(*given[:3], place=given[1]))
     columns, labels = people(40, sizes)
     settings: dict[str, Any] = {"rounds": 3, "evaluate_every": 0, "held_out": 10} if folds else {"rounds": 1}
     guards = {name: ScoreGuard(party=name, column_bits=20.0) for name in ("p0", "p1", "L")}
@@ -376,7 +375,7 @@ def test_another_question_after_each_interruption(
             given = {name: dict(state) for name, state in states.items()}
             score_run(columns, labels, guards=guards, states=given, **settings)
     assert attempts == (5 if naive else 3)
-    scorings = {each for each, _ in told(guards["p0"].ledger).values()}
+    scorings = {each for each, _ in told(guards["p0"]).values()}
     assert scorings == ({1} if naive else {2})
 
 
@@ -395,7 +394,7 @@ def test_people_of_transfer_learning_under_other_columns(monkeypatch: Patch, nai
     asked = Party("shop", 1.01 * theirs, ids=ids)
     with nullcontext() if naive else pytest.raises(ScoreRefusal, match="scored 3 times"):
         model.decision_function(asked)
-    counted = told(model.score_guards_["shop"].ledger)
+    counted = told(model.score_guards_["shop"])
     assert len(counted) == (60 + 12 if naive else 60)
 
 
@@ -419,8 +418,8 @@ def test_going_back_uses_up_the_scorings_of_others(monkeypatch: Patch, folds: bo
     monkeypatch.setattr(BlindParty, "_round", keeping)
     for scorings in (1, 2):
         score_run(columns, labels, guards=guards, states=dict(states), **settings)
-        counted = told(guards["p0"].ledger)
+        counted = told(guards["p0"])
         assert set(counted.values()) == {(scorings, scorings * score_bits(10))} and len(counted) == 60
     with pytest.raises(ScoreRefusal, match="scored 3 times"):
         score_run(columns, labels, guards=guards, states=dict(states), **settings)
-    assert guards["p0"].ledger.total_bits == 60 * 2 * score_bits(10)
+    assert guards["p0"].total_bits == 60 * 2 * score_bits(10)

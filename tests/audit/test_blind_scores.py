@@ -21,8 +21,7 @@ from research.attacks.blind_cheats import (
 from securefed.crypto import shares
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.statistics import ROW_BITS, SCORE_BITS, VALUE_BITS
-from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.scoring.score_ledger import score_bits
+from securefed.protocols.scoring.score_ledger import ScoreGuard, score_bits
 from tests.protocols.told import told
 
 Patch = pytest.MonkeyPatch
@@ -66,18 +65,18 @@ def test_other_rows_of_the_label_party_for_the_same_people(
     errors = np.abs(np.array(found) - truth)
     if naive:
         assert errors.max() < 1e4  # of 2**34: the rounding of z, which is the label party's own
-        assert done.guards["p0"].ledger.total_bits == PEOPLE * score_bits(10)  # and asked once, it says
+        assert done.guards["p0"].total_bits == PEOPLE * score_bits(10)  # and asked once, it says
     else:
         # The difference of two blurs of width 2**-10 is that small for 3% of people: half of them, never.
         assert np.median(errors) > 2.0 ** (VALUE_BITS - 17)
-        assert done.guards["p0"].ledger.total_bits == 2 * PEOPLE * score_bits(10)
+        assert done.guards["p0"].total_bits == 2 * PEOPLE * score_bits(10)
 
 
 def test_the_same_question_costs_nothing_and_shows_nothing(done: Scored) -> None:
     rows, theirs = rows_at(done, "L"), rows_at(done, "p0")
     first, second = (ask_again(done, [theirs, rows]) for _ in range(2))
     assert [abs(centred(a - b)) < FEW for a, b in zip(first, second, strict=True)] == [True] * PEOPLE
-    assert done.guards["p0"].ledger.total_bits == PEOPLE * score_bits(10)
+    assert done.guards["p0"].total_bits == PEOPLE * score_bits(10)
 
 
 class ByName:
@@ -102,7 +101,7 @@ def test_another_question_under_the_same_name_is_counted(done: Scored) -> None:
         ask_again(done, [theirs, rows * (1.0 + number)])
         naive.book("model of today", PEOPLE * score_bits(10))
     assert naive.total_bits == PEOPLE * score_bits(10)
-    assert done.guards["p0"].ledger.total_bits == 5 * PEOPLE * score_bits(10)
+    assert done.guards["p0"].total_bits == 5 * PEOPLE * score_bits(10)
 
 
 # What one score can tell
@@ -159,7 +158,7 @@ def test_a_person_can_be_aimed_at_through_others_and_the_total_says_so() -> None
     columns[1][aimed, 1] = 1.0
     done = score_run(columns, labels, evaluate_every=0)
     theirs = rows_at(done, "p0")[[0, 1]]
-    ledger = done.guards["p0"].ledger
+    ledger = done.guards["p0"]
     root = done.programs["L"]._own.root
     direction = root[1] / (root[1] @ root[1])  # z with this shows phi's part along the one person's column
     truth = float(np.array(own_parameters(done)) @ direction) * 2.0**-VALUE_BITS
@@ -182,7 +181,7 @@ def test_a_total_outlives_models_and_guards() -> None:
     guards = {name: ScoreGuard(party=name, column_bits=MUCH) for name in ("p0", "L")}
     for seed in range(2):
         score_run(columns, labels, rounds=1, guards=guards, seed=seed)
-    kept = guards["p0"].ledger.to_bytes()
+    kept = guards["p0"].to_bytes()
     later = ScoreGuard(guards["p0"].key, party="p0", column_bits=MUCH)
-    later.ledger.restore(kept)
-    assert later.ledger.total_bits == guards["p0"].ledger.total_bits == 2 * PEOPLE * score_bits(10)
+    later.restore(kept)
+    assert later.total_bits == guards["p0"].total_bits == 2 * PEOPLE * score_bits(10)

@@ -12,7 +12,7 @@ from securefed.crypto.scheme import Serial
 from securefed.protocols.blind.scoring import blind_program
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.transport import get_network, run_local
 from tests.audit.runs import ALGORITHMS, PROTOCOLS, blind_scheme, record, report
 from tests.protocols.federation import MUCH

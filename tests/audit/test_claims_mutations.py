@@ -41,7 +41,7 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient import openings, training
 from securefed.protocols.own_gradient.training import Exchange
 from securefed.protocols.schedules import FedBCD, FedSGD
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.transport import Link, Transcript
 from tests.audit.fate_style import PerSample
 from tests.audit.runs import PROTOCOLS, Made, keys

@@ -23,8 +23,7 @@ from securefed.protocols.agreement import Member
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
-from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.scoring.score_ledger import ScoreRefusal
+from securefed.protocols.scoring.score_ledger import ScoreGuard, ScoreRefusal
 from securefed.settings import LinearSettings
 from securefed.transport import Program, get_network, run_local
 from tests.audit.runs import keys

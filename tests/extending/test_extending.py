@@ -38,7 +38,7 @@ from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.protocols.schedules import FedBCD
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import LinearSettings
 from securefed.settings.describe import settings_tables
 from securefed.settings.objectives import OBJECTIVE_SETTINGS

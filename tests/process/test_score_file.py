@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from securefed.errors import DataError, SecurefedError
-from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal
+from securefed.protocols.scoring.score_ledger import ScoreGuard, ScoreRefusal
 
 KEY = bytes(range(32))
 
 
-def ledger(path: Path, key: bytes = KEY) -> ScoreLedger:
-    return ScoreLedger(key, path=path)
+def ledger(path: Path, key: bytes = KEY) -> ScoreGuard:
+    return ScoreGuard(key, party="shop", path=path)
 
 
-def ask(held: ScoreLedger, question: bytes) -> int:
-    return held.book("shop", [b"ann", b"bob"], question, 10, 50.0).scorings
+def ask(held: ScoreGuard, question: bytes) -> int:
+    return held.book([b"ann", b"bob"], question, 10, 50.0).scorings
 
 
 def test_a_restart_forgets_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.sides import LinearSide, Side, TransferSide
 from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedSGD, LearningRate, Stopping
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.protocols.steps import SGD, Optimiser
 from securefed.transport import LocalRun, Message, get_network, run_local
 

@@ -15,7 +15,7 @@ from securefed.protocols.loop import EvaluationRows
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.prediction import score_program
 from securefed.protocols.schedules import FedBCD
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.transport import LocalRun, get_network, run_local
 from tests.protocols import federation
 from tests.protocols.federation import MUCH, RUN, Federation, Keys, blobs, shared_people, split

@@ -72,7 +72,7 @@ class Run:
                 evaluation = replace(evaluation, metric=self._metric, aim=self._aim)
             steps = assembly.steps(self.agreement, own)
             context = PartyContext(evaluation=evaluation, on_round=self._keep(name)).guarding(name, own)
-            context.guard.ledger.mode = "off"  # type: ignore[union-attr]
+            context.guard.mode = "off"  # type: ignore[union-attr]
             self.programs[name] = BlindParty(
                 self.agreement,
                 assembly.settings.loss_function,

@@ -12,7 +12,8 @@ from scipy import stats
 from securefed import Blind, GeneralisedLinear, Party, Simulation
 from securefed.errors import SettingError
 from securefed.protocols.schedules import FedBCD
-from securefed.protocols.scoring.blur import ScoreGuard, blur, on_grid
+from securefed.protocols.scoring.blur import blur, on_grid
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from tests.protocols import federation
 from tests.protocols.federation import FULL_KEYS, Keys, Recorder, blobs, split
 from tests.protocols.scenarios import prediction
@@ -163,7 +164,7 @@ def test_every_output_of_a_model_has_noise_of_its_own_and_is_counted() -> None:
     guard = ScoreGuard(KEY, column_bits=300.0)
     noises, _ = guard.noises(rows(5), b"m", 3, precision_bits=10, fraction_bits=76)
     assert len({value for each in noises for value in each}) == 15
-    assert guard.ledger.total_bits == 5 * 3 * 16
+    assert guard.total_bits == 5 * 3 * 16
     assert guard.noises(rows(5), b"m", 3, precision_bits=10, fraction_bits=76)[0] == noises
 
 

@@ -12,9 +12,8 @@ import pytest
 from securefed import Blind, GeneralisedLinear, Monitoring, OwnGradient, Party, Simulation
 from securefed.errors import DataError, SettingError
 from securefed.protocols.schedules import FedSGD
-from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import (
-    ScoreLedger,
+    ScoreGuard,
     ScoreRefusal,
     ScoreWarning,
     allowed_scorings,
@@ -31,9 +30,17 @@ BITS = 100.0
 """Of the columns: three scorings of 16 bits are below half of it."""
 
 
-def ask(ledger: ScoreLedger, question: bytes, people: list[bytes] | None = None, **other: Any) -> Any:
+def ask(ledger: ScoreGuard, question: bytes, people: list[bytes] | None = None, **other: Any) -> Any:
     given = {"precision_bits": 10, "column_bits": BITS, **other}
-    return ledger.book("shop", PEOPLE if people is None else people, question, **given)
+    return ledger.book(PEOPLE if people is None else people, question, **given)
+
+
+def expect(ledger: ScoreGuard, people: list[bytes], scorings: int, *sizes: Any, scoring: bytes = b"") -> None:
+    """Plan evaluations; each person has a row."""
+    rows = np.array([list(person) for person in people], dtype=np.float64)
+    ledger.know(rows, people)
+    precision_bits, ledger.column_bits = sizes
+    ledger.expect(rows, scorings, precision_bits, scoring=scoring)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +64,7 @@ def test_what_is_allowed(column_bits: float, precision: int, allowed: int) -> No
 
 @pytest.mark.filterwarnings("always::securefed.protocols.scoring.score_ledger.ScoreWarning")
 def test_it_warns_and_then_refuses_in_one_line() -> None:
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ask(ledger, b"1").verdict == "below the line"
@@ -94,7 +101,7 @@ def test_default_settings_train_and_predict_whatever_the_columns_hold(columns: i
     model = GeneralisedLinear(rounds=3, simulation=Simulation(engine="serial")).fit(given)
     assert "holdout_rows=100" in model.result_.settings["batches"]
     assert model.decision_function(given).shape == (100,)
-    ledger = model.score_guards_["shop"].ledger
+    ledger = model.score_guards_["shop"]
     assert {scorings for scorings, _ in told(ledger).values()} == {2}
     assert ledger.total_bits == 200 * 16 if columns == 12 else ledger.total_bits > 400 * 16
     if columns == 2:
@@ -104,22 +111,22 @@ def test_default_settings_train_and_predict_whatever_the_columns_hold(columns: i
 
 def test_a_run_that_asks_anew_at_all_its_places_is_a_second_scoring() -> None:
     """Each place counts for itself: a third question at one of them is a third scoring."""
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     asked = [ask(ledger, bytes([n]), scoring=b"training", place=bytes([n % 2])) for n in range(4)]
     assert [state.scorings for state in asked] == [1, 1, 2, 2] and asked[-1].bits == 4 * 16
-    again = ScoreLedger(KEY)
+    again = ScoreGuard(KEY, party="shop")
     again.restore(ledger.to_bytes())
     with pytest.raises(ScoreRefusal, match="scored 3 times: 80 bits"):
         ask(again, b"4", scoring=b"training", place=bytes([0]))
 
 
 def test_questions_of_one_scoring_count_once_and_all_their_bits() -> None:
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     for number in range(5):
         state = ask(ledger, bytes([number]), scoring=b"training", place=bytes([number]))
     assert (state.scorings, state.bits, state.verdict) == (1, 80, "near")
     assert ask(ledger, bytes([0]), scoring=b"another").bits == 80  # the same question again
-    again = ScoreLedger(KEY)
+    again = ScoreGuard(KEY, party="shop")
     again.restore(ledger.to_bytes())
     assert ask(again, b"use").scorings == 2
     with pytest.raises(ScoreRefusal, match=r"scored 3 times: 112 bits, where .* hold 100"):
@@ -130,26 +137,26 @@ def test_a_second_question_at_a_place_is_another_scoring() -> None:
     """Bob has the row of somebody in the other fold, and is counted in both. Only in the second place a
     question is asked anew.
     """
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     ask(ledger, b"1", [b"ann", b"bob"], scoring=b"training", place=b"first")
     for number, expected in ((2, 1), (3, 2), (4, 3)):
         people = [b"bob", b"cem"]
         state = ask(ledger, bytes([number]), people, scoring=b"training", place=b"second", column_bits=200.0)
         assert (state.scorings, state.bits) == (expected, 16 * number)
-    again = ScoreLedger(KEY)
+    again = ScoreGuard(KEY, party="shop")
     again.restore(ledger.to_bytes())
     assert told(again) == told(ledger)
     with pytest.raises(ScoreRefusal, match="scored 4 times"):
         ask(again, b"5", [b"bob", b"cem"], scoring=b"training", place=b"second")
     # Before the run goes on, whoever was counted in its scoring is not counted again.
-    again.expect("shop", [b"bob"], 1, 10, 1.0, scoring=b"training")
+    expect(again, [b"bob"], 1, 10, 1.0, scoring=b"training")
     with pytest.raises(ScoreRefusal, match="scored 4 times"):
-        again.expect("shop", [b"bob"], 1, 10, 1.0)
+        expect(again, [b"bob"], 1, 10, 1.0)
 
 
 def test_people_with_many_bits_of_one_scoring_do_not_stand_for_others() -> None:
     """Ann has equals in many chunks of a large table. Bob is asked for beside her."""
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     for number in range(20):
         ask(ledger, bytes([number]), [b"ann"], scoring=b"training", place=bytes([number]))
     for question in (b"a", b"b", b"c"):
@@ -157,11 +164,11 @@ def test_people_with_many_bits_of_one_scoring_do_not_stand_for_others() -> None:
     with pytest.raises(ScoreRefusal, match="scored 4 times: 64 bits"):
         ask(ledger, b"d", [b"ann", b"bob"])
     with pytest.raises(ScoreRefusal, match="scored 4 times: 64 bits"):
-        ledger.expect("shop", [b"ann", b"bob"], 1, 10, BITS)
+        expect(ledger, [b"ann", b"bob"], 1, 10, BITS)
 
 
 def test_the_same_question_costs_nothing_and_new_people_are_counted() -> None:
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     for _ in range(20):
         state = ask(ledger, b"model")
     assert (state.scorings, state.bits, ledger.total_bits) == (1, 16, 48)
@@ -173,17 +180,17 @@ def test_the_same_question_costs_nothing_and_new_people_are_counted() -> None:
 
 def test_bits_about_many_people_add_up() -> None:
     """A label party that does not follow the protocol may aim all of them at one person."""
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     for number in range(50):
         ask(ledger, b"model", [bytes([number])])
     assert ledger.total_bits == 50 * 16
-    off = ScoreLedger(KEY, "off")
+    off = ScoreGuard(KEY, party="shop", mode="off")
     ask(off, b"model")
     assert off.total_bits == 0
 
 
 def test_every_output_of_a_model_tells_as_much() -> None:
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     assert ask(ledger, b"1", outputs=4).bits == 64 == score_bits(10, 4)
     assert ask(ledger, b"2", outputs=4).bits == 128
     with pytest.raises(ScoreRefusal, match=r"scored 3 times: 192 bits, where .* hold 100.* at most 2 at"):
@@ -192,7 +199,7 @@ def test_every_output_of_a_model_tells_as_much() -> None:
 
 
 def test_coarser_scores_tell_less() -> None:
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     for number in range(5):
         state = ask(ledger, bytes([number]), precision_bits=4)
     assert (state.scorings, state.bits) == (5, 50)
@@ -202,7 +209,7 @@ def test_coarser_scores_tell_less() -> None:
 
 @pytest.mark.filterwarnings("always::securefed.protocols.scoring.score_ledger.ScoreWarning")
 def test_few_columns_are_scored_twice_the_first_time_in_silence() -> None:
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ask(ledger, b"1", column_bits=23.0).verdict == "near"
@@ -216,7 +223,7 @@ def test_few_columns_are_scored_twice_the_first_time_in_silence() -> None:
 
 @pytest.mark.filterwarnings("always::securefed.protocols.scoring.score_ledger.ScoreWarning")
 def test_one_scoring_of_few_values_is_answered_with_a_warning() -> None:
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     with pytest.warns(ScoreWarning, match="16 bits, where .* hold 6.* patterns of these columns"):
         assert ask(ledger, b"1", column_bits=5.6).verdict == "shown"
     with pytest.warns(ScoreWarning, match="32 bits, where .* hold 6.*At most 2 scorings are allowed"):
@@ -227,45 +234,45 @@ def test_one_scoring_of_few_values_is_answered_with_a_warning() -> None:
 
 @pytest.mark.filterwarnings("always::securefed.protocols.scoring.score_ledger.ScoreWarning")
 def test_to_warn_or_not_to_count_takes_a_word() -> None:
-    ledger = ScoreLedger(KEY, "warn")
+    ledger = ScoreGuard(KEY, party="shop", mode="warn")
     with pytest.warns(ScoreWarning, match="columns can then be found from scores"):
         for number in range(9):
             state = ask(ledger, bytes([number]))
     assert (state.scorings, state.verdict) == (9, "past")
-    ledger = ScoreLedger(KEY, "off")
+    ledger = ScoreGuard(KEY, party="shop", mode="off")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for number in range(9):
             state = ask(ledger, bytes([number]))
     assert state.verdict == "not counted"
     with pytest.raises(SettingError, match=r"score_ledger must be one of .* not 'never'"):
-        ScoreLedger(KEY, "never")
+        ScoreGuard(KEY, party="shop", mode="never")
 
 
 def test_a_training_that_plans_too_many_evaluations_is_refused_before_it_begins() -> None:
-    ledger = ScoreLedger(KEY)
-    ledger.expect("shop", PEOPLE, 3, 10, BITS)
+    ledger = ScoreGuard(KEY, party="shop")
+    expect(ledger, PEOPLE, 3, 10, BITS)
     ask(ledger, b"1")
     with pytest.raises(ScoreRefusal, match="3 evaluations are planned, and a person would be scored 4 times"):
-        ledger.expect("shop", PEOPLE, 3, 10, BITS)
-    ledger.expect("shop", [b"dee"], 3, 10, BITS)
-    ledger.expect("shop", PEOPLE, 0, 10, 1.0)
+        expect(ledger, PEOPLE, 3, 10, BITS)
+    expect(ledger, [b"dee"], 3, 10, BITS)
+    expect(ledger, PEOPLE, 0, 10, 1.0)
 
 
 def test_records_say_nothing_without_the_key_and_survive() -> None:
-    ledger = ScoreLedger(KEY)
+    ledger = ScoreGuard(KEY, party="shop")
     ask(ledger, b"model")
     ask(ledger, b"another model", [b"ann"])
     data = ledger.to_bytes()
     assert not any(word in data for word in (*PEOPLE, b"model"))
-    again = ScoreLedger(KEY)
+    again = ScoreGuard(KEY, party="shop")
     again.restore(data)
     assert again.total_bits == ledger.total_bits == 64
     assert ask(again, b"model").scorings == 2  # ann, who was asked for twice
     with pytest.raises(DataError, match="under another"):
-        ScoreLedger(bytes(32)).restore(data)
+        ScoreGuard(bytes(32)).restore(data)
     with pytest.raises(DataError, match="no score ledger, or damaged"):
-        ScoreLedger(KEY).restore(b"something else")
+        ScoreGuard(KEY, party="shop").restore(b"something else")
 
 
 def test_people_are_known_by_their_ids_whatever_becomes_of_their_columns() -> None:
@@ -341,7 +348,7 @@ def test_a_blind_model_answers_the_same_question_the_same_way_and_for_nothing(sc
     )
     model.fit(parties(64))
     assert model.result_.holdout is not None
-    ledger = model.score_guards_["shop"].ledger
+    ledger = model.score_guards_["shop"]
     assert ledger.total_bits == 32 * 16
     scores = model.decision_function(parties(64, labels=False))
     for _ in range(3):
@@ -355,7 +362,7 @@ def test_other_rows_of_the_label_party_are_another_question() -> None:
     """With one noise for both, the difference of two answers would show the model exactly."""
     model = GeneralisedLinear(rounds=1, holdout=0.0, simulation=Simulation(engine="serial")).fit(parties(64))
     shop, bank = parties(64, labels=False)
-    ledger = model.score_guards_["shop"].ledger
+    ledger = model.score_guards_["shop"]
     first = model.decision_function([shop, bank])
     moved = Party("bank", bank.features + 1e-12, ids=bank.ids)
     second = model.decision_function([shop, moved])
@@ -377,7 +384,7 @@ def test_people_are_counted_in_the_agreed_form_of_their_ids() -> None:
                 Party("bank", bank.features + number, ids=ids, id_form="caseless"),
             ]
         )
-    assert set(told(model.score_guards_["shop"].ledger).values()) == {(2, 32)}
+    assert set(told(model.score_guards_["shop"]).values()) == {(2, 32)}
 
 
 def test_other_people_in_the_same_request_are_another_question() -> None:
@@ -387,7 +394,7 @@ def test_other_people_in_the_same_request_are_another_question() -> None:
     model.decision_function([shop, bank])
     few = np.arange(8)
     model.decision_function([shop.take(few), bank.take(few)])
-    assert model.score_guards_["shop"].ledger.total_bits == (64 + 8) * 16
+    assert model.score_guards_["shop"].total_bits == (64 + 8) * 16
 
 
 @pytest.mark.parametrize("place", [0, -1])

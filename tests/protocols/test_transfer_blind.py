@@ -40,7 +40,7 @@ from securefed.protocols.blind.transfer_round import TransferRound, count_produc
 from securefed.protocols.loop import EvaluationRows, PartyContext, part_of
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import TransferSettings
 from securefed.transport import Message, get_network, run_local
 from tests.covering import all_pairs

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from securefed.protocols.scoring.score_ledger import TOLD, ScoreLedger
+from securefed.protocols.scoring.score_ledger import TOLD, ScoreGuard
 
 
-def told(ledger: ScoreLedger) -> dict[bytes, tuple[int, int]]:
+def told(ledger: ScoreGuard) -> dict[bytes, tuple[int, int]]:
     """Scorings and bits by person."""
     with ledger._opened() as database:
         database.execute("INSERT OR IGNORE INTO asked SELECT DISTINCT person FROM told")

@@ -13,7 +13,7 @@ from securefed.crypto import KeyHolder, key_kind, load_public_key
 from securefed.plan.rehearsal import Scenario
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.transport import Link, LocalRun, Message, Program, get_network, run_local
 from tests.protocols.federation import FULL_KEYS
 

@@ -50,7 +50,7 @@ from securefed.protocols.blind.statistics import (
     Parties,
 )
 from securefed.protocols.channel import note_agreement
-from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.transport import Link, Program
 
 Array = NDArray[np.float64]

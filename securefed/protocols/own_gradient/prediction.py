@@ -29,7 +29,8 @@ from securefed.protocols.agreement import FRACTION_BITS, Agreement
 from securefed.protocols.channel import LENGTH, Channel, Keyring, distribute_keys, note_agreement
 from securefed.protocols.own_gradient.openings import check_room
 from securefed.protocols.own_gradient.sides import LinearScorer, Scorer, TransferScorer
-from securefed.protocols.scoring.blur import ScoreGuard, on_grid
+from securefed.protocols.scoring.blur import on_grid
+from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.transport import Link, Program
 
 

@@ -32,9 +32,11 @@ some, and is refused. So is one under another key: it would find nobody.
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -42,11 +44,15 @@ from functools import partial
 from hashlib import blake2b
 from math import floor
 from pathlib import Path
+from typing import Any
 
+from securefed.crypto.fixed import Floats
+from securefed.data.columns import column_bits
 from securefed.declare import check_choice
-from securefed.errors import DataError
+from securefed.errors import DataError, SettingError
 from securefed.files import StorageError, storage_error, write_atomically
 from securefed.protocols.own_gradient.ledger import LedgerRefusal, LedgerWarning
+from securefed.protocols.scoring.blur import KEY_BYTES, blur, keyed, row_contents, sizes
 
 MODES = ("refuse", "warn", "off")
 MARGIN = 2.0
@@ -54,6 +60,8 @@ RANGE_BITS = 6
 """m: a score is opened modulo 2**m."""
 LEAST_ALLOWED = 2
 DIGEST, SEAL = 16, 8
+KNOWN_AT_ONCE = 1 << 14
+"""Rows that `know` looks at at once."""
 PATIENCE = 3600.0
 """Seconds to wait for other processes of the same party."""
 
@@ -131,17 +139,72 @@ class ScoringState:
         return "near" if ratio > 0.5 else "below the line"
 
 
-class ScoreLedger:
-    """A count of what scores have told about each person. Each scored party keeps one."""
+class ScoreGuard:
+    """What a scored party keeps: the secret of its noise, and the ledger of what scores have shown.
 
-    def __init__(self, key: bytes, mode: str = "refuse", path: Path | None = None) -> None:
-        """`path`: the file that it lasts in; None: it is in memory."""
+    Keep it for as long as people are scored: with another secret the same question gets a second answer.
+    `column_bits` is the entropy of a row (securefed.data.columns). `path`: the file that the ledger lasts in;
+    None: it is in memory.
+    """
+
+    def __init__(
+        self,
+        key: bytes | None = None,
+        *,
+        party: str = "a party that is scored",
+        mode: str = "refuse",
+        path: Path | None = None,
+        column_bits: float | None = None,
+    ) -> None:
+        self.key = secrets.token_bytes(KEY_BYTES) if key is None else key
+        if len(self.key) != KEY_BYTES:
+            raise SettingError(f"score key: {len(self.key)} bytes given, {KEY_BYTES} are allowed")
         self.mode = check_choice("score_ledger", mode, MODES)
-        self._key, self._path = key, path
+        self.party, self.column_bits, self._path = party, column_bits, path
+        self._people: dict[bytes, bytes | tuple[bytes, ...]] = {}
+        """People by the hash of their row; several where rows are equal."""
         self._memory = self._connected(":memory:")
         weakref.finalize(self, self._memory.close)
         self._checked = False
         self._warned: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<score guard of {self.party}, {self.mode}>"
+
+    def know(self, rows: Floats, people: Sequence[bytes]) -> None:
+        """Register the people of these rows. The ledger counts people by id, even if their columns change."""
+        for start in range(0, len(rows), KNOWN_AT_ONCE):
+            some = slice(start, start + KNOWN_AT_ONCE)
+            for content, person in zip(row_contents(rows[some]), people[some], strict=True):
+                known = self._people.setdefault(_row_hash(content), person)
+                same = known if isinstance(known, tuple) else (known,)
+                if person not in same:
+                    self._people[_row_hash(content)] = (*same, person)
+
+    def _about(self, rows: Floats) -> list[bytes]:
+        """Return the people of these rows. Without ids, each of several equal rows is another person.
+
+        Raises ScoreRefusal for a person that occurs twice: each place has noise of its own, which would
+        average out.
+        """
+        people: list[bytes] = []
+        times: Counter[bytes] = Counter()
+        for content in row_contents(rows):
+            known = self._people.get(_row_hash(content))
+            again, times[content] = times[content], times[content] + 1
+            if known is None:
+                people.append(content + again.to_bytes(4, "little") if again else content)
+                continue
+            same = known if isinstance(known, tuple) else (known,)
+            if again >= len(same):
+                raise ScoreRefusal(f"{self.party}: a question names the same person twice, once is allowed")
+            people += same
+        return people
+
+    def _entropy(self, rows: Floats) -> float:
+        if self.column_bits is None:  # nobody said; what is scored is all that is known of the columns
+            self.column_bits = column_bits(rows)
+        return self.column_bits
 
     @property
     def total_bits(self) -> int:
@@ -150,19 +213,13 @@ class ScoreLedger:
             return int(database.execute("SELECT TOTAL(bits) FROM told").fetchone()[0])
 
     def expect(
-        self,
-        party: str,
-        people: Sequence[bytes],
-        scorings: int,
-        precision_bits: int,
-        column_bits: float,
-        outputs: int = 1,
-        scoring: bytes = b"",
+        self, rows: Floats, scorings: int, precision_bits: int, outputs: int = 1, scoring: bytes = b""
     ) -> None:
-        """Warn or raise ScoreRefusal before a training that will score these people `scorings` times.
+        """Warn or raise ScoreRefusal before a training that will evaluate on these rows `scorings` times.
 
         Whoever was counted in `scoring` before an interruption is not counted again.
         """
+        people, entropy = self._about(rows), self._entropy(rows)
         if self.mode == "off" or not scorings:
             return
         with self._opened() as database:
@@ -172,12 +229,48 @@ class ScoreLedger:
                 return
             before, bits = _most(database)
         after = before + scorings, bits + scorings * score_bits(precision_bits, outputs)
-        state = ScoringState(self.mode, *after, column_bits, precision_bits, outputs)
-        self._judge(party, state, f"{scorings} evaluations are planned")
+        state = ScoringState(self.mode, *after, entropy, precision_bits, outputs)
+        self._judge(state, f"{scorings} evaluations are planned")
+
+    def noises(
+        self,
+        rows: Floats,
+        context: bytes,
+        outputs: int = 1,
+        *,
+        precision_bits: int,
+        fraction_bits: int,
+        placed: bool = False,
+        scoring: bytes = b"",
+        place: bytes = b"",
+    ) -> tuple[list[list[int]], dict[str, Any]]:
+        """Book a question; return the noise for each output, and the facts for the transcript.
+
+        The facts state the width of the noise, never the noise. The ledger identifies a model by every byte
+        of `context`. Another ciphertext of the same model is another question: nothing proves that it hides
+        the same parameters. `placed`: see `blur`. `scoring`, `place`: see `book`.
+        """
+        question, shown = (
+            sizes(precision_bits, fraction_bits) + context,
+            (precision_bits, self._entropy(rows)),
+        )
+        self.book(self._about(rows), question, *shown, outputs, scoring, place)
+        noises = [
+            blur(
+                rows,
+                key=self.key,
+                context=output.to_bytes(4, "little") + context,
+                precision_bits=precision_bits,
+                fraction_bits=fraction_bits,
+                placed=placed,
+            )
+            for output in range(outputs)
+        ]
+        facts = {"precision_bits": precision_bits, "noise_bits": fraction_bits - precision_bits}
+        return noises, {"blur": facts, "ledger": self.mode}
 
     def book(
         self,
-        party: str,
         people: Sequence[bytes],
         question: bytes,
         precision_bits: int,
@@ -191,38 +284,43 @@ class ScoreLedger:
         `scoring`: the same for all questions of a scoring, drawn by the scored party. Empty: the question is
         a scoring of its own. `place`: where in the scoring it is asked.
         """
-        sizes = column_bits, precision_bits, outputs
+        widths = column_bits, precision_bits, outputs
         if self.mode == "off":
-            return ScoringState("off", 0, 0, *sizes)
+            return ScoringState("off", 0, 0, *widths)
         with self._opened() as database:
             self._ask(database, people)
             name = self._name(question, scoring, place)
             new = self._write(database, name, score_bits(precision_bits, outputs))
             scorings, bits = _most(database)
-            state = ScoringState(self.mode, scorings, bits, *sizes)
+            state = ScoringState(self.mode, scorings, bits, *widths)
             if new:
-                self._judge(party, state, "a score was asked for")  # a refusal takes the booking back
+                self._judge(state, "a score was asked for")  # a refusal takes the booking back
         return state
 
-    def book_release(self, party: str, receiver: str, question: bytes, bits: int, limit: int | None) -> None:
-        """Record a release of `bits` bits of a model before it is answered, in every mode.
+    def release_stream(self, receiver: str, question: bytes, bits: int, limit: int | None) -> bytes:
+        """Book a release of `bits` bits of a model; return the secret that its noise derives from.
 
-        Repeating a question costs nothing. Raises ScoreRefusal beyond `limit` bits over all runs.
+        It is booked in every mode. Repeating a question costs nothing. Raises ScoreRefusal beyond `limit`
+        bits over all runs.
         """
+        self.book_release(receiver, question, bits, limit)
+        return keyed(self.key, receiver.encode() + question, b"release blur", 32)
+
+    def book_release(self, receiver: str, question: bytes, bits: int, limit: int | None) -> None:
         with self._opened() as database:
             self._ask(database, [b"release " + receiver.encode()])
             new = self._write(database, self._name(question, b"", b""), bits)
             _, total = _most(database)
             if new and limit is not None and total > limit:
                 raise ScoreRefusal(
-                    f"{party}: releases to {receiver} would show {total} bits in all, at most {limit} are"
-                    " allowed; release='trusted' at all parties says that they trust each other"
+                    f"{self.party}: releases to {receiver} would show {total} bits in all, at most {limit}"
+                    " are allowed; release='trusted' at all parties says that they trust each other"
                 )
 
-    def _judge(self, party: str, state: ScoringState, why: str) -> None:
+    def _judge(self, state: ScoringState, why: str) -> None:
         if state.verdict == "below the line" or (state.verdict == "near" and state.scorings <= 1):
             return
-        allowed = state.allowed
+        party, allowed = self.party, state.allowed
         times = "once" if state.scorings == 1 else f"{state.scorings} times"
         numbers = (
             f"{party}: {why}, and a person would be scored {times}: {state.bits} bits,"
@@ -246,7 +344,7 @@ class ScoreLedger:
     def _ask(self, database: sqlite3.Connection, people: Sequence[bytes]) -> None:
         """Note whom the next question is about."""
         database.execute("DELETE FROM asked")
-        hashes = ((_hashed(self._key, b"score person", person),) for person in people)
+        hashes = ((_hashed(self.key, b"score person", person),) for person in people)
         database.executemany("INSERT OR IGNORE INTO asked VALUES (?)", hashes)
 
     @staticmethod
@@ -261,7 +359,7 @@ class ScoreLedger:
         """Return hashes of the question, of the scoring that it belongs to, and of its place there."""
         parts = {"question": (question, 8), "scoring": (scoring or question, 4), "place": (place, 4)}
         return {
-            what: _hashed(self._key, b"score question", part)[:size] for what, (part, size) in parts.items()
+            what: _hashed(self.key, b"score question", part)[:size] for what, (part, size) in parts.items()
         }
 
     # The database
@@ -279,7 +377,7 @@ class ScoreLedger:
 
     def _connected(self, name: str) -> sqlite3.Connection:
         database = sqlite3.connect(name, PATIENCE, isolation_level=None, check_same_thread=False)
-        database.create_function("seal", 5, partial(_seal, self._key), deterministic=True)
+        database.create_function("seal", 5, partial(_seal, self.key), deterministic=True)
         database.executescript(TABLES)
         return database
 
@@ -338,7 +436,7 @@ class ScoreLedger:
 
     def _mark(self, bookings: int) -> bytes:
         count = bookings.to_bytes(8, "big")
-        return count + _hashed(self._key, b"score mark", count)
+        return count + _hashed(self.key, b"score mark", count)
 
     def _write_mark(self, path: Path, bookings: int) -> None:
         if bookings > self._marked():
@@ -351,6 +449,10 @@ def _bookings(database: sqlite3.Connection) -> int:
 
 def _hashed(key: bytes, purpose: bytes, content: bytes) -> bytes:
     return blake2b(content, key=key, person=purpose, digest_size=DIGEST).digest()
+
+
+def _row_hash(content: bytes) -> bytes:
+    return blake2b(content, digest_size=DIGEST).digest()
 
 
 def _seal(key: bytes, *row: bytes | int) -> bytes:
