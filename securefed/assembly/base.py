@@ -44,7 +44,7 @@ from securefed.transport import Program
 
 PUBLIC = "public"
 Arrays = dict[str, NDArray[np.generic]]
-FORMAT = 1
+FORMAT = 2
 """Of the files; raised when an older release could not read a part rightly."""
 
 

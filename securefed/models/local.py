@@ -10,11 +10,12 @@ afterwards. Plain runs do the same, so that both are comparable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -95,6 +96,10 @@ ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
 )
 
 
+IDENTITY = Activation("identity", lambda z: z, np.ones_like)
+"""Of a last layer whose output is the model's."""
+
+
 def get_activation(name: str) -> Activation:
     """Return the activation of that name: "tanh", "sigmoid" or "relu"."""
     return ACTIVATIONS[check_choice("activation", name, ACTIVATIONS)]
@@ -126,28 +131,12 @@ def as_parameters(values: ArrayLike, shape: tuple[int, ...]) -> Array:
     return copy
 
 
-def _take(arrays: Arrays, name: str, kind: str) -> NDArray[np.generic]:
-    if name not in arrays:
-        raise DataError(f"shard has no {kind} {name!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
-    return np.asarray(arrays[name])
-
-
-def take_array(arrays: Arrays, name: str, dimensions: int) -> Array:
-    """Return the finite float64 array of that name in a shard."""
-    array = _take(arrays, name, "array")
-    if array.dtype.kind not in "fiu" or array.ndim != dimensions:
-        raise DataError(
-            f"shard array {name!r} must hold numbers in {dimensions} dimensions,"
-            f" not {array.dtype} in {array.ndim}"
-        )
-    return as_parameters(array.astype(np.float64), array.shape)
-
-
 def take_word(arrays: Arrays, name: str) -> str:
     """Return the word stored under that name in a shard."""
-    array = _take(arrays, name, "entry")
+    array = np.asarray(arrays.get(name))
     if array.dtype.kind != "U" or array.size != 1:
-        raise DataError(f"shard entry {name!r} must be one word, not {array.dtype} of size {array.size}")
+        names = ", ".join(sorted(arrays)) or "nothing"
+        raise DataError(f"shard has no word {name!r}; it holds {names}")
     return str(array.reshape(-1)[0])
 
 
@@ -173,10 +162,23 @@ def from_arrays(arrays: Arrays) -> LinearModel | NetworkModel | HiddenLayer:
 
 
 class _Layers:
-    """Dense layers. Each is one matrix whose last row is the bias, if it has one."""
+    """Dense layers, each a matrix whose last row is the bias if it has one, and an activation.
+
+    `arguments`: of the constructor, which its shard repeats. `starts`: the layers before training.
+    """
 
     kind: ClassVar[str]
-    _layers: list[Array]
+    is_linear: ClassVar[bool] = False
+
+    def __init__(
+        self, arguments: dict[str, Any], starts: Iterable[Array], activations: Iterable[Activation]
+    ) -> None:
+        self._arguments, self._layers, self._activations = arguments, list(starts), list(activations)
+        self.columns: int = arguments["d"]
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{name}={each!r}" for name, each in self._arguments.items())
+        return f"{type(self).__name__}({words})"
 
     @property
     def size(self) -> int:
@@ -192,6 +194,63 @@ class _Layers:
         parts = np.split(flat, np.cumsum([layer.size for layer in layers])[:-1])
         self._layers = [part.reshape(layer.shape) for part, layer in zip(parts, layers, strict=True)]
 
+    def _run(self, X: ArrayLike) -> tuple[list[Array], list[Array]]:
+        """Return every layer's input, with the output last, and every layer's pre-activation."""
+        values, sums = [as_rows(X, self.columns)], []
+        for layer, activation in zip(self._layers, self._activations, strict=True):
+            width = values[-1].shape[1]
+            # A copy of the rows with ones would cost more.
+            sums.append(values[-1] @ layer[:width] + layer[width:].sum(axis=0))
+            values.append(activation.value(sums[-1]))
+        return values, sums
+
+    def _backward(self, X: ArrayLike, outer: Array) -> list[tuple[Array, Array]]:
+        """Return per layer its input and outer_i * d output_i/dz (S x out), first layer first."""
+        values, sums = self._run(X)
+        slopes = [each.slope(z) for each, z in zip(self._activations, sums, strict=True)]
+        deltas = [outer * slopes[-1]]
+        for layer, slope in zip(reversed(self._layers[1:]), reversed(slopes[:-1]), strict=True):
+            deltas.append((deltas[-1] @ layer[:-1].T) * slope)
+        return list(zip(values[:-1], reversed(deltas), strict=True))
+
+    def forward(self, X: ArrayLike) -> Array:
+        return self._run(X)[0][-1][:, 0]
+
+    def jacobian(self, X: ArrayLike) -> Array:
+        # Per row the outer product of a layer's input and its delta; the row index goes last.
+        blocks = []
+        for (inputs, deltas), layer in zip(self._backward(X, np.ones(1)), self._layers, strict=True):
+            products = np.einsum("si,so->ios", inputs, deltas).reshape(-1, len(inputs))
+            blocks += [products, deltas.T] if len(layer) > inputs.shape[1] else [products]
+        return np.concatenate(blocks)
+
+    def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:
+        outer = np.asarray(residual, dtype=np.float64)
+        layers = self._backward(X, outer if outer.ndim == 2 else outer[:, None])
+        flat = []
+        for (inputs, deltas), layer in zip(layers, self._layers, strict=True):
+            whole = np.vstack([inputs.T @ deltas, deltas.sum(axis=0)])
+            flat.append(whole[: len(layer)].ravel())
+        return np.concatenate(flat)
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        return {
+            "model": np.array(self.kind),
+            "arguments": np.array(json.dumps(self._arguments)),
+            "parameters": self.parameters,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Self:
+        """Return the model of a shard; DataError for anything else."""
+        take_kind(arrays, cls.kind)
+        try:
+            model = cls(**json.loads(take_word(arrays, "arguments")))
+            model.parameters = np.asarray(arrays["parameters"], dtype=np.float64)
+        except (SettingError, KeyError, TypeError, ValueError, MemoryError) as error:
+            raise DataError(f"shard's model cannot be read: {error}") from None
+        return model
+
 
 class LinearModel(_Layers):
     """The model x theta (the paper's Section 4), starting at zero, which reveals nothing.
@@ -203,71 +262,17 @@ class LinearModel(_Layers):
     is_linear = True
 
     def __init__(self, d: int, bias: bool = False) -> None:
-        self.columns = check_integer("d", d, least=1)
-        self.bias = check_flag("bias", bias)
-        self._layers = [np.zeros(self.columns + int(self.bias))]
-
-    def __repr__(self) -> str:
-        return f"LinearModel(d={self.columns}, bias={self.bias})"
-
-    def forward(self, X: ArrayLike) -> Array:
-        (theta,) = self._layers
-        result = as_rows(X, self.columns) @ theta[: self.columns]
-        if self.bias:
-            result += theta[-1]
-        return result
-
-    def jacobian(self, X: ArrayLike) -> Array:
-        rows = as_rows(X, self.columns)
-        return np.vstack([rows.T, np.ones((int(self.bias), rows.shape[0]))])
-
-    def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:
-        rows = as_rows(X, self.columns)
-        values = np.asarray(residual, dtype=np.float64)
-        gradient = rows.T @ values
-        return np.append(gradient, values.sum()) if self.bias else gradient
-
-    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        weights, bias = np.split(self.parameters, [self.columns])
-        return {"model": np.array(self.kind), "weights": weights, "bias": bias}
-
-    @classmethod
-    def from_arrays(cls, arrays: Arrays) -> Self:
-        take_kind(arrays, cls.kind)
-        weights, bias = take_array(arrays, "weights", 1), take_array(arrays, "bias", 1)
-        if bias.size > 1:
-            raise DataError(f"shard array 'bias' must hold at most one number, not {bias.size}")
-        model = cls(weights.size, bias=bool(bias.size))
-        model.parameters = np.concatenate([weights, bias])
-        return model
+        arguments = {"d": check_integer("d", d, least=1), "bias": check_flag("bias", bias)}
+        super().__init__(arguments, [np.zeros((arguments["d"] + arguments["bias"], 1))], [IDENTITY])
 
 
-class _NonLinear(_Layers):
-    """Layers with an activation. The start is Glorot and Bengio's, drawn from `seed` (None: random)."""
-
-    is_linear = False
-
-    def __init__(self, widths: Sequence[int], activation: str, seed: int | None) -> None:
-        self._activation = get_activation(activation)
-        generator = np.random.default_rng(None if seed is None else check_integer("seed", seed, least=0))
-        self._layers = []
-        for inputs, outputs in pairwise(widths):
-            limit = np.sqrt(6.0 / (inputs + outputs))
-            weights = generator.uniform(-limit, limit, size=(inputs, outputs))
-            self._layers.append(np.vstack([weights, np.zeros(outputs)]))
-
-    @property
-    def activation(self) -> str:
-        return self._activation.name
-
-    @property
-    def columns(self) -> int:
-        return len(self._layers[0]) - 1
-
-
-def _times(rows: Array, layer: Array) -> Array:
-    """Return rows times the weights, and the bias; a copy of the rows with ones would cost more."""
-    return rows @ layer[:-1] + layer[-1:]
+def _glorot(widths: Sequence[int], seed: int | None) -> Iterator[Array]:
+    """Yield layers at Glorot and Bengio's start, drawn from `seed` (None: random)."""
+    generator = np.random.default_rng(None if seed is None else check_integer("seed", seed, least=0))
+    for inputs, outputs in pairwise(widths):
+        limit = np.sqrt(6.0 / (inputs + outputs))
+        weights = generator.uniform(-limit, limit, size=(inputs, outputs))
+        yield np.vstack([weights, np.zeros(outputs)])
 
 
 def with_ones(rows: Array) -> Array:
@@ -275,7 +280,7 @@ def with_ones(rows: Array) -> Array:
     return np.hstack([rows, np.ones((len(rows), 1))])
 
 
-class NetworkModel(_NonLinear):
+class NetworkModel(_Layers):
     """Dense layers d -> hidden... -> 1 with one activation between them (the paper's Figure 1a).
 
     Parties must not share a seed: a party's seed determines its starting parameters. The parameters are in
@@ -293,75 +298,13 @@ class NetworkModel(_NonLinear):
             raise SettingError(
                 f"hidden must be a non-empty sequence of layer widths, such as (16,), not {hidden!r}"
             )
-        self.hidden = tuple(check_integer("hidden", width, least=1) for width in hidden)
-        super().__init__((columns, *self.hidden, 1), activation, seed)
-
-    def __repr__(self) -> str:
-        return f"NetworkModel(d={self.columns}, hidden={self.hidden}, activation={self.activation!r})"
-
-    def forward(self, X: ArrayLike) -> Array:
-        return self._run(as_rows(X, self.columns))[2]
-
-    def jacobian(self, X: ArrayLike) -> Array:
-        rows = as_rows(X, self.columns)
-        # Per row the outer product of a layer's input and its delta; the row index goes last.
-        blocks = [
-            np.einsum("si,so->ios", inputs, deltas).reshape(-1, len(rows))
-            for inputs, deltas in self._backward(rows, np.ones(len(rows)))
-        ]
-        return np.concatenate(blocks)
-
-    def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:
-        rows = as_rows(X, self.columns)
-        layers = self._backward(rows, np.asarray(residual, dtype=np.float64))
-        return np.concatenate([(inputs.T @ deltas).ravel() for inputs, deltas in layers])
-
-    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        arrays: dict[str, NDArray[np.generic]] = {
-            "model": np.array(self.kind),
-            "activation": np.array(self.activation),
-        }
-        for number, layer in enumerate(self._layers):
-            arrays[f"weights_{number}"], arrays[f"bias_{number}"] = layer[:-1].copy(), layer[-1].copy()
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Arrays) -> Self:
-        take_kind(arrays, cls.kind)
-        layers: list[tuple[Array, Array]] = []
-        while not layers or f"weights_{len(layers)}" in arrays:
-            weights = take_array(arrays, f"weights_{len(layers)}", 2)
-            layers.append((weights, take_array(arrays, f"bias_{len(layers)}", 1)))
-        widths = [layers[0][0].shape[0], *(weights.shape[1] for weights, _ in layers)]
-        fits = all(
-            weights.shape == pair and bias.shape == pair[1:]
-            for (weights, bias), pair in zip(layers, pairwise(widths), strict=True)
-        )
-        if len(layers) < 2 or widths[-1] != 1 or not fits:
-            shapes = ", ".join(f"{weights.shape}+{bias.shape}" for weights, bias in layers)
-            raise DataError(f"shard's layers do not form a network with one output: {shapes}")
-        model = cls(widths[0], hidden=tuple(widths[1:-1]), activation=take_word(arrays, "activation"), seed=0)
-        model._layers = [np.vstack(layer) for layer in layers]
-        return model
-
-    def _run(self, rows: Array) -> tuple[list[Array], list[Array], Array]:
-        """Return every layer's input, every hidden pre-activation, and the output."""
-        inputs, pre_activations = [rows], []
-        for layer in self._layers[:-1]:
-            pre_activations.append(_times(inputs[-1], layer))
-            inputs.append(self._activation.value(pre_activations[-1]))
-        return inputs, pre_activations, _times(inputs[-1], self._layers[-1])[:, 0]
-
-    def _backward(self, rows: Array, values: Array) -> list[tuple[Array, Array]]:
-        """Return per layer its input with ones and values_i * dH_i/dz (S x out), first layer first."""
-        inputs, pre_activations, _ = self._run(rows)
-        deltas = [values[:, None]]
-        for layer, z in zip(reversed(self._layers[1:]), reversed(pre_activations), strict=True):
-            deltas.append((deltas[-1] @ layer[:-1].T) * self._activation.slope(z))
-        return list(zip(map(with_ones, inputs), reversed(deltas), strict=True))
+        widths = tuple(check_integer("hidden", width, least=1) for width in hidden)
+        between = [get_activation(activation)] * len(widths)
+        arguments = {"d": columns, "hidden": widths, "activation": activation}
+        super().__init__(arguments, _glorot((columns, *widths, 1), seed), [*between, IDENTITY])
 
 
-class HiddenLayer(_NonLinear):
+class HiddenLayer(_Layers):
     """The hidden layer of transfer learning, u = act(X W + b), of width h.
 
     W and b are one matrix (d + 1, h) whose last row is the bias, and X has a column of ones. With T_i =
@@ -372,16 +315,10 @@ class HiddenLayer(_NonLinear):
     kind = "hidden-layer"
 
     def __init__(self, d: int, h: int, activation: str = "sigmoid", seed: int | None = None) -> None:
-        widths = check_integer("d", d, least=1), check_integer("h", h, least=1)
-        super().__init__(widths, activation, seed)
-
-    def __repr__(self) -> str:
-        return f"HiddenLayer(d={self.columns}, h={self.width}, activation={self.activation!r})"
-
-    @property
-    def width(self) -> int:
-        """h, the width of the representation."""
-        return int(self._layers[0].shape[1])
+        self.width = check_integer("h", h, least=1)
+        arguments = {"d": check_integer("d", d, least=1), "h": self.width, "activation": activation}
+        self.activation = activation
+        super().__init__(arguments, _glorot((d, h), seed), [get_activation(activation)])
 
     @property
     def weights(self) -> Array:
@@ -394,30 +331,12 @@ class HiddenLayer(_NonLinear):
 
     def forward(self, X: ArrayLike) -> Array:
         """Return u, (n, h)."""
-        return self._activation.value(_times(as_rows(X, self.columns), self._layers[0]))
+        return self._run(X)[0][-1]
 
     def derivative(self, X: ArrayLike) -> Array:
         """Return act'(z), (n, h)."""
-        return self._activation.slope(_times(as_rows(X, self.columns), self._layers[0]))
+        return self._activations[0].slope(self._run(X)[1][0])
 
     def vjp(self, X: ArrayLike, G: ArrayLike) -> Array:
         """Return the gradient of `weights`, (d + 1, h), for G = dL/du (n, h): a sum over rows, not a mean."""
-        rows = self.augmented(X)
-        return rows.T @ (np.asarray(G, dtype=np.float64) * self._activation.slope(rows @ self._layers[0]))
-
-    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        return {
-            "model": np.array(self.kind),
-            "activation": np.array(self.activation),
-            "weights": self.weights,
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Arrays) -> Self:
-        take_kind(arrays, cls.kind)
-        weights = take_array(arrays, "weights", 2)
-        if weights.shape[0] < 2 or weights.shape[1] < 1:
-            raise DataError(f"shard array 'weights' must have shape (d + 1, h), not {weights.shape}")
-        model = cls(len(weights) - 1, weights.shape[1], activation=take_word(arrays, "activation"), seed=0)
-        model._layers = [weights]
-        return model
+        return super().vjp(X, G).reshape(-1, self.width)

@@ -151,7 +151,7 @@ def test_what_all_know_is_the_same_in_every_shard_and_no_parameter(tmp_path: Pat
     assert len(notes[0].pop("training")) == 16  # random, and different in every fit
     assert notes[0].pop("release") == release()
     assert notes[0] == {
-        "format": 1,
+        "format": 2,
         "estimator": "generalised-linear",
         "parties": ["p0", "p1", "p2"],
         "loss": "logistic",
@@ -168,7 +168,7 @@ def test_phi_is_in_the_label_partys_shard_alone(tmp_path: Path) -> None:
     assert "phi" not in shard(tmp_path, "p0")
     assert shard(tmp_path, "p1")["phi"].shape == (3,)
     for name in model.parties_:
-        assert np.array_equal(shard(tmp_path, name)["weights"], model.shards_[name].weights)
+        assert np.array_equal(shard(tmp_path, name)["parameters"], model.shards_[name].parameters)
 
 
 def test_no_array_needs_pickle(tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ DAMAGE: dict[str, Any] = {
     "no parties": lambda f: replace_public(f, parties="-"),
     "no classes": lambda f: replace_public(f, classes="-"),
     "no parameters": lambda f: write(f, "p0", public=shard(f, "p0")["public"]),
-    "NaN": lambda f: write(f, "p0", **{**shard(f, "p0"), "weights": np.full(3, np.nan)}),
-    "another shape": lambda f: write(f, "p0", **{**shard(f, "p0"), "weights": np.zeros((2, 2, 2))}),
+    "NaN": lambda f: write(f, "p0", **{**shard(f, "p0"), "parameters": np.full(3, np.nan)}),
+    "another shape": lambda f: write(f, "p0", **{**shard(f, "p0"), "parameters": np.zeros((2, 2, 2))}),
     "another kind": lambda f: write(f, "p0", **{**shard(f, "p0"), "model": np.array("tree")}),
 }
 

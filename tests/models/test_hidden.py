@@ -84,8 +84,8 @@ def test_shard(layer: HiddenLayer, X: Array) -> None:
         loaded = from_arrays(dict(stored))
     assert isinstance(loaded, HiddenLayer) and loaded.activation == layer.activation
     assert np.array_equal(loaded.forward(X), layer.forward(X))
-    with pytest.raises(DataError, match=r"\(d \+ 1, h\), not \(1, 3\)"):
-        HiddenLayer.from_arrays(layer.to_arrays() | {"weights": np.zeros((1, 3))})
+    with pytest.raises(DataError, match=r"must have shape \(15,\), not \(3,\)"):
+        HiddenLayer.from_arrays(layer.to_arrays() | {"parameters": np.zeros(3)})
 
 
 def test_refusals(layer: HiddenLayer, X: Array) -> None:

@@ -155,25 +155,29 @@ def test_shard_through_a_file_without_pickle(model: LinearModel | NetworkModel, 
 
 def test_bad_shards_are_refused() -> None:
     good = NetworkModel(3, hidden=(2,), seed=0).to_arrays()
-    missing_bias = {name: array for name, array in good.items() if name != "bias_1"}
+    missing = {name: array for name, array in good.items() if name != "parameters"}
     for bad, message in [
-        ({}, "no entry 'model'"),
+        ({}, "no word 'model'; it holds nothing"),
         ({"model": np.array("tree")}, "'tree' model; allowed are"),
-        ({"model": np.array(3)}, "must be one word"),
-        (missing_bias, "no array 'bias_1'"),
-        (good | {"weights_0": np.zeros((3, 4))}, "do not form a network"),
-        (good | {"weights_1": np.zeros((2, 2)), "bias_1": np.zeros(2)}, "do not form a network"),
-        (good | {"weights_0": np.full((3, 2), np.nan)}, "finite"),
-        (good | {"weights_0": np.full((3, 2), "x")}, "must hold numbers"),
-        (LinearModel(2).to_arrays() | {"bias": np.zeros(2)}, "at most one number"),
+        ({"model": np.array(3)}, "no word 'model'"),
+        (missing, "cannot be read: 'parameters'"),
+        (good | {"arguments": np.array("{}")}, "missing 1 required positional argument: 'd'"),
+        (good | {"arguments": np.array('{"d": 0}')}, "d must be an integer of at least 1, not 0"),
+        (good | {"arguments": np.array("words")}, "cannot be read"),
+        (good | {"arguments": np.array('{"d": 2, "hidden": [2]}')}, r"must have shape \(9,\), not \(11,\)"),
+        (good | {"parameters": np.full(11, np.nan)}, "finite"),
+        (good | {"parameters": np.full(11, "x")}, "could not convert"),
+        (good | {"arguments": np.array('{"d": 3, "activation": "step"}')}, "activation must be one of"),
+        (
+            LinearModel(2).to_arrays() | {"arguments": np.array('{"d": 2, "bias": 2}')},
+            "bias must be True or False",
+        ),
     ]:
         with pytest.raises(DataError, match=message):
             from_arrays(bad)
     for wrong in (LinearModel, HiddenLayer):
         with pytest.raises(DataError, match="holds a 'network' model"):
             wrong.from_arrays(good)
-    with pytest.raises(SettingError, match="activation must be one of"):
-        from_arrays(good | {"activation": np.array("step")})
 
 
 def test_bad_settings_are_one_line_by_name() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,16 +29,14 @@ def torch() -> Any:
 
 def twin(torch: Any, network: NetworkModel) -> TorchModel:
     """The same network as a float64 torch module."""
-    widths = (network.columns, *network.hidden, 1)
     layers: list[Any] = []
-    for inputs, outputs in pairwise(widths):
-        layers += [torch.nn.Linear(inputs, outputs, dtype=torch.float64), torch.nn.Tanh()]
+    for layer in network._layers:
+        linear = torch.nn.Linear(len(layer) - 1, layer.shape[1], dtype=torch.float64)
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(layer[:-1].T.copy()))
+            linear.bias.copy_(torch.from_numpy(layer[-1]))
+        layers += [linear, torch.nn.Tanh()]
     module = torch.nn.Sequential(*layers[:-1])
-    arrays = network.to_arrays()
-    with torch.no_grad():
-        for number, layer in enumerate(module[::2]):
-            layer.weight.copy_(torch.from_numpy(np.asarray(arrays[f"weights_{number}"]).T.copy()))
-            layer.bias.copy_(torch.from_numpy(np.asarray(arrays[f"bias_{number}"])))
     return TorchModel(module)
 
 

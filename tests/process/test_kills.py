@@ -81,8 +81,7 @@ def test_ten_kills_and_the_same_paillier_model_bit_for_bit(fleet: Make) -> None:
     check(made)
     expected = simulated(made, scheme="paillier", **settings)
     for name in TWO:
-        assert np.array_equal(made.shard(name)["weights"], expected[name]["weights"])
-        assert np.array_equal(made.shard(name)["bias"], expected[name]["bias"])
+        assert np.array_equal(made.shard(name)["parameters"], expected[name]["parameters"])
 
 
 @pytest.mark.slow
@@ -93,7 +92,7 @@ def test_four_parties_and_a_key_holder_with_adam_in_plain(fleet: Make) -> None:
     check(made)
     expected = simulated(made, **settings)
     for name in FOUR:
-        assert np.array_equal(made.shard(name)["weights"], expected[name]["weights"])
+        assert np.array_equal(made.shard(name)["parameters"], expected[name]["parameters"])
     assert made.result(NOTARY)["rounds"] == 200
 
 
@@ -122,9 +121,7 @@ def drift(made: Fleet, error: float) -> float:
 
 
 def distance(made: Fleet, expected: dict[str, Any]) -> float:
-    parts = [
-        made.shard(name)[key] - expected[name][key] for name in made.parties for key in ("weights", "bias")
-    ]
+    parts = [made.shard(name)[key] - expected[name][key] for name in made.parties for key in ("parameters",)]
     return float(np.linalg.norm(np.concatenate(parts)))
 
 
@@ -149,7 +146,7 @@ def same_blind_model(made: Fleet) -> None:
     for name in made.parties:
         found, other = made.shard(name), expected[name]
         bound = 2 * 2.0**-13 * float(np.abs(found["root"]).sum(axis=1).max())
-        assert np.allclose(found["weights"], other["weights"], rtol=0.0, atol=bound)
+        assert np.allclose(found["parameters"], other["parameters"], rtol=0.0, atol=bound)
         assert 0.0 < bound < 1e-2, "a bound that says something"
 
 
@@ -178,7 +175,7 @@ def test_a_blind_run_with_a_helper_survives_the_deaths_of_anybody(fleet: Make) -
     assert [made.deaths(name) for name in (NOTARY, "a", "d")] == [4, 1, 1]
     check(made)
     same_blind_model(made)
-    assert "phi.d" in made.shard(NOTARY) and "weights" not in made.shard(NOTARY)
+    assert "phi.d" in made.shard(NOTARY) and "parameters" not in made.shard(NOTARY)
     predicts(made, least=0.7)
 
 

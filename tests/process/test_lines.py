@@ -28,7 +28,7 @@ def same_model(made: Fleet, interruptions: int = 0) -> None:
     """As in one process, bit for bit, and both ends have written down the same."""
     expected = simulated(made, **{key: value for key, value in made.run.items() if key != "scheme"})
     for name in TWO:
-        assert np.array_equal(made.shard(name)["weights"], expected[name]["weights"])
+        assert np.array_equal(made.shard(name)["parameters"], expected[name]["parameters"])
         result = made.result(name)
         assert result["interruptions"] == interruptions and result["rounds"] == made.run["rounds"]
         assert {peer["transcripts"] for peer in result["peers"].values()} == {"agree"}

@@ -77,7 +77,7 @@ def test_two_parties_train_what_a_simulation_trains_and_predict(fleet: Make) -> 
     expected = simulated(made, scheme="paillier", **OPEN)
     for name in TWO:
         found = made.shard(name)
-        assert np.array_equal(found["weights"], expected[name]["weights"])  # exact: bit for bit
+        assert np.array_equal(found["parameters"], expected[name]["parameters"])  # exact: bit for bit
         result = made.result(name)
         assert result["rounds"] == 3 and result["protected"] and result["interruptions"] == 0
         assert result["rows"] == len(made.people.common)
@@ -185,7 +185,7 @@ def test_four_parties_and_a_key_holder_survive_the_kill_of_one(fleet: Make) -> N
     made.all_good()
     expected = simulated(made, **{**OPEN, "rounds": 40})
     for name in FOUR:
-        assert np.array_equal(made.shard(name)["weights"], expected[name]["weights"])
+        assert np.array_equal(made.shard(name)["parameters"], expected[name]["parameters"])
         assert made.result(name)["interruptions"] == 1
         assert {peer["transcripts"] for peer in made.result(name)["peers"].values()} == {"agree"}
     assert made.result(NOTARY)["rounds"] == 40
@@ -234,7 +234,7 @@ def test_every_scheme_trains_and_predicts_over_the_network(case: str, fleet: Mak
         if case == "two, watched" and name == "bank":
             assert result["reason"] == "target" and result["metric"] >= 0.6
     if "released" in case or "blind" not in case:
-        expected = {"weights", "weights_0"}
+        expected = {"parameters"}
         assert expected & set(made.shard(made.people.label_party))
     else:
         assert "phi.shop" in made.shard(made.people.label_party)

@@ -71,8 +71,8 @@ def test_a_shard_of_the_same_format_is_loaded_and_one_of_another_is_refused(
     upgrade("0.2.0")
     public, arrays = read_part(path)
     assert public["release"] == "0.1.0" and np.array_equal(arrays["weights"], ARRAYS["weights"])
-    monkeypatch.setattr(shards, "FORMAT", 2)
-    line = r"format 1, written by securefed 0\.1\.0; securefed 0\.2\.0 reads format 2: use that release"
+    monkeypatch.setattr(shards, "FORMAT", 3)
+    line = r"format 2, written by securefed 0\.1\.0; securefed 0\.2\.0 reads format 3: use that release"
     with pytest.raises(DataError, match=line):
         read_part(path)
 
