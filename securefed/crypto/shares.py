@@ -85,22 +85,13 @@ def to_integers(share: Share) -> list[int]:
 
 def from_floats(values: Floats, fraction_bits: int) -> Share:
     """Return round(values * 2**fraction_bits) modulo 2**105; every bit of a float64 counts."""
-    mantissas, exponents = np.frexp(np.asarray(values, dtype=np.float64))
-    whole = np.rint(np.ldexp(mantissas, 53)).astype(np.int64)
-    places = exponents.astype(np.int64) + (fraction_bits - 53)
-    low = np.minimum(places, 0)
-    whole = np.where(places < 0, np.rint(np.ldexp(whole.astype(np.float64), low.astype(np.int32))), whole)
-    whole, places = whole.astype(np.int64), np.maximum(places, 0)
-    negative, whole = whole < 0, np.abs(whole)
+    whole = np.rint(np.ldexp(np.asarray(values, dtype=np.float64), fraction_bits))
     limbs = zeros(*whole.shape)
-    for part in range(3):
-        piece, at = (whole >> (LIMB_BITS * part)) & LIMB_MASK, places + LIMB_BITS * part
-        limb, rest = at // LIMB_BITS, at % LIMB_BITS
-        low_part, high_part = (piece << rest) & LIMB_MASK, piece >> (LIMB_BITS - rest)
-        for place in range(LIMBS):
-            limbs[place] += np.where(limb == place, low_part, 0) + np.where(limb + 1 == place, high_part, 0)
-    carry(limbs)
-    return carry(np.where(negative, -limbs, limbs))
+    for limb in range(LIMBS):
+        # Exact: quotients and remainders by powers of two have no more bits than the number.
+        limbs[limb] = np.mod(whole, 2.0**LIMB_BITS)
+        whole = np.floor(np.ldexp(whole, -LIMB_BITS))
+    return limbs
 
 
 def to_floats(share: Share, fraction_bits: int) -> Floats:

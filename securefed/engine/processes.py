@@ -1,25 +1,20 @@
 """Engines on this machine: this process, or a pool of forked ones.
 
-Work for a worker and its result are pickled into a memory file that both sides map, one file for a piece and
-its result. Large arrays stand beside the pickle, so they are written once and not copied when they are read.
-Only a party's own processes, under the same user, read these files.
+Work for a worker and its result are pickled into a pipe that only the party and this worker have. A worker
+has one piece at a time: neither side waits for the other to read while it writes.
 """
 
 from __future__ import annotations
 
-import mmap
 import multiprocessing
 import os
 import pickle
 import signal
-import tempfile
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from typing import Any, Self, TypeVar
@@ -34,13 +29,11 @@ R = TypeVar("R")
 
 def cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 STOPPING = {signal.SIGINT, signal.SIGTERM}
 MOST_DEATHS = 3
-AHEAD = 2
-"""Unfinished pieces per worker."""
 
 
 class WorkerDied(SecurefedError):
@@ -73,13 +66,17 @@ def _serve(pipe: Connection[Any, Any], parent: int) -> None:
     _begin(parent)
     with suppress(EOFError, OSError):
         while True:
-            path, packed = pipe.recv()
-            answer: tuple[Places | None, Exception | None]
+            piece = pipe.recv_bytes()
             try:
-                answer = work(path, packed), None
+                answer = _answer(piece)
             except Exception as error:  # noqa: BLE001  # the party raises it
-                answer = None, _portable(error)
-            pipe.send(answer)
+                answer = pickle.dumps((None, _portable(error)))
+            pipe.send_bytes(answer)
+
+
+def _answer(packed: bytes) -> bytes:
+    function, piece = pickle.loads(packed)  # noqa: S301  # written by this worker's party
+    return pickle.dumps((function(piece), None), pickle.HIGHEST_PROTOCOL)
 
 
 def _portable(error: Exception) -> Exception:
@@ -101,8 +98,6 @@ class Worker:
 
     def __init__(self, context: Any) -> None:
         self.pipe, theirs = context.Pipe()
-        self.pieces: deque[tuple[int, WorkFile]] = deque()
-        """The pieces that it was given, with their places. Results come in this order."""
         self._process = context.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
         # With stop signals blocked, so that none reaches a worker before it can ignore it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
@@ -112,36 +107,30 @@ class Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             theirs.close()
 
-    def give(self, place: int, parcel: WorkFile) -> None:
-        self.pieces.append((place, parcel))
+    def give(self, function: Callable[[T], R], piece: T) -> None:
         try:
-            self.pipe.send((parcel.path, parcel.packed))
+            self.pipe.send_bytes(pickle.dumps((function, piece), pickle.HIGHEST_PROTOCOL))
         except OSError:
             raise Gone from None
 
-    def take(self) -> tuple[int, Any]:
-        """Return the place and the result of the oldest piece. Raise what the piece raised."""
+    def take(self) -> Any:
+        """Return the result of the piece. Raise what the piece raised."""
         try:
-            packed, error = self.pipe.recv()
+            result, error = self.pipe.recv()
         except (EOFError, OSError):
             raise Gone from None
         if error is not None:
             raise error
-        place, parcel = self.pieces.popleft()
-        try:
-            return place, parcel.result(packed)
-        finally:
-            parcel.close()
+        return result
 
     def kill(self) -> None:
         self._process.kill()
 
     def close(self) -> None:
-        """Wait for the end of a killed worker, and close its files."""
+        """Wait for the end of a killed worker."""
         self._process.join()
+        self._process.close()
         self.pipe.close()
-        for _, parcel in self.pieces:
-            parcel.close()
 
 
 def _end(workers: list[Worker]) -> None:
@@ -171,16 +160,17 @@ class SerialEngine(Closing, Serial):
 class Processes(Closing):
     """A pool of processes, started with the first piece of work and ended by `close`.
 
-    Workers are forked where the system can. A spawned worker would import the user's script again, and a
+    Workers are forked. A spawned worker would import the user's script again, and a
     script without a main guard would start over. A worker computes one piece and holds no locks of this
-    process. Large arrays go through memory that both processes map (`WorkFile`). When a worker
-    dies, for example for lack of memory, new ones start and repeat the pieces without a result. One thread
-    at a time may use an engine.
+    process. When a worker dies, for example for lack of memory, new ones start and repeat the pieces without
+    a result. One thread at a time may use an engine.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = check_integer("workers", workers, least=1)
         self._started: list[Worker] = []
+        self._busy: dict[Worker, int] = {}
+        """The place of the piece that a worker has."""
         # At the end of a process without `close`, before Python waits for its children.
         Finalize(self, _end, (self._started,), exitpriority=1)
 
@@ -189,7 +179,7 @@ class Processes(Closing):
         return self
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        if any(worker.pieces for worker in self._started):
+        if self._busy:
             raise SecurefedError("engine: another thread uses it; give each thread an engine of its own")
         source, pieces, done = iter(items), list[T](), dict[int, R]()
         deaths = 0
@@ -217,7 +207,7 @@ class Processes(Closing):
 
         Workers begin with the first pieces while `source` makes the next ones.
         """
-        workers = self._start()
+        idle = list(self._start())
 
         def unfinished() -> Iterator[int]:
             yield from (place for place in range(len(pieces)) if place not in done)
@@ -225,24 +215,23 @@ class Processes(Closing):
                 pieces.append(piece)
                 yield len(pieces) - 1
 
-        def give(places: Iterable[int]) -> None:
-            for place in places:
-                worker = min(workers, key=lambda each: len(each.pieces))
-                worker.give(place, WorkFile(function, pieces[place]))
-
         due = unfinished()
-        give(islice(due, AHEAD * self.workers))
-        while busy := {worker.pipe: worker for worker in workers if worker.pieces}:
-            for pipe in wait(list(busy)):
-                place, result = busy[pipe].take()
-                done[place] = result
-                give(islice(due, 1))
+        while True:
+            while idle and (place := next(due, None)) is not None:
+                self._busy[idle[-1]] = place
+                idle.pop().give(function, pieces[place])
+            if not self._busy:
+                return
+            ready = wait([worker.pipe for worker in self._busy])
+            for worker in [worker for worker in self._busy if worker.pipe in ready]:
+                done[self._busy[worker]] = worker.take()
+                del self._busy[worker]
+                idle.append(worker)
 
     def _start(self) -> list[Worker]:
         """Start all workers, before there are files that they would inherit."""
         if not self._started:
-            method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-            context = multiprocessing.get_context(method)
+            context = multiprocessing.get_context("fork")
             try:
                 for _ in range(self.workers):
                     self._started.append(Worker(context))
@@ -255,71 +244,5 @@ class Processes(Closing):
 
     def close(self) -> None:
         """End the workers."""
+        self._busy.clear()
         _end(self._started)
-
-
-LARGE = 1 << 16
-"""Arrays of at least this many bytes stand beside the pickle."""
-ALIGNED = 64
-
-
-class WorkFile:
-    """A function and its argument for a worker, and the file for the result."""
-
-    def __init__(self, function: Any, piece: Any) -> None:
-        if hasattr(os, "memfd_create"):
-            self._file = os.memfd_create("securefed")
-            self.path = f"/proc/{os.getpid()}/fd/{self._file}"
-        else:
-            self._file, self.path = tempfile.mkstemp(prefix="securefed-")
-        self.packed = _pack((function, piece), self._file)
-
-    def result(self, packed: Places) -> Any:
-        """Return the worker's result."""
-        return _unpack(packed, self._file, mmap.ACCESS_WRITE)
-
-    def close(self) -> None:
-        """Close the file. Arrays of a result keep its memory as long as they live."""
-        os.close(self._file)
-        if not self.path.startswith("/proc/"):
-            os.unlink(self.path)
-
-
-def work(path: str, packed: Places) -> Places:
-    """Run a parcel's function in a worker."""
-    file = os.open(path, os.O_RDWR)
-    try:
-        function, piece = _unpack(packed, file, mmap.ACCESS_READ)
-        return _pack(function(piece), file)
-    finally:
-        os.close(file)
-
-
-Places = list[tuple[int, int]]
-"""(start, length) in a file: of a pickle, and of the arrays that it leaves out."""
-
-
-def _pack(value: Any, file: int) -> Places:
-    arrays: list[memoryview] = []
-
-    def in_pickle(array: pickle.PickleBuffer) -> bool:
-        large = array.raw().nbytes >= LARGE
-        if large:
-            arrays.append(array.raw())
-        return not large
-
-    pickled = pickle.dumps(value, protocol=5, buffer_callback=in_pickle)
-    places = []
-    for part in (memoryview(pickled), *arrays):
-        start, rest = -(-os.lseek(file, 0, os.SEEK_END) // ALIGNED) * ALIGNED, part
-        os.lseek(file, start, os.SEEK_SET)
-        while rest:
-            rest = rest[os.write(file, rest[: 1 << 30]) :]
-        places.append((start, len(part)))
-    return places
-
-
-def _unpack(packed: Places, file: int, access: int) -> Any:
-    mapped = memoryview(mmap.mmap(file, os.fstat(file).st_size, access=access))
-    pickled, *arrays = (mapped[start : start + size] for start, size in packed)
-    return pickle.loads(pickled, buffers=arrays)  # noqa: S301  # written by a process of this party

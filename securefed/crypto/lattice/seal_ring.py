@@ -5,7 +5,7 @@ and long integers are cut into pieces of 30 and 60 bits and folded. Arrays have 
 but one, (..., primes, coefficients), as SEAL stores them.
 
 *SEAL* has the transforms and the arithmetic of ciphertexts. Its binding saves objects to a path and loads
-from one: a memfd under /proc/self/fd, or elsewhere a temporary file of mode 0600. The form is simple:
+from one: a memfd under /proc/self/fd. The form is simple:
 
     object      header, parameter id (4 u64), [fields], array
     header      magic u16, header size u8, version u8 u8, compression u8, reserved u16, size u64
@@ -21,16 +21,13 @@ the words are read one by one. SEAL's own scales are 1 throughout: the scales ar
 
 from __future__ import annotations
 
-import atexit
 import errno
 import hashlib
 import os
 import struct
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -245,20 +242,12 @@ class _Scratch(threading.local):
     """One file in memory for each thread of each process, at a path that SEAL can open."""
 
     def __init__(self) -> None:
-        self._owner = 0
-        self._handle = -1
-        self._path = ""
+        self._owner, self._handle = 0, -1
 
     def file(self) -> tuple[int, str]:
         if self._owner != os.getpid():  # a forked child must not share its parent's file
-            if hasattr(os, "memfd_create"):
-                self._handle = os.memfd_create("securefed")
-                self._path = f"/proc/self/fd/{self._handle}"
-            else:
-                self._handle, self._path = tempfile.mkstemp(prefix="securefed-")
-                atexit.register(Path(self._path).unlink, missing_ok=True)
-            self._owner = os.getpid()
-        return self._handle, self._path
+            self._handle, self._owner = os.memfd_create("securefed"), os.getpid()
+        return self._handle, f"/proc/self/fd/{self._handle}"
 
 
 _SCRATCH = _Scratch()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import asdict, dataclass
-from math import erfc, exp, inf, prod, sqrt
+from math import exp, inf, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -273,33 +273,20 @@ def participations(batches: Batches, rounds: int) -> int:
 
 def epsilon(noise: float, mechanisms: int, delta: float) -> float:
     """Return epsilon of `mechanisms` Gaussian mechanisms with noise multiplier `noise`, at delta."""
+    from scipy.optimize import brentq  # takes a second to load, and few runs have noise
+    from scipy.special import log_ndtr
+
     mu = sqrt(mechanisms) / noise
-    if _delta(0.0, mu) <= delta:
+
+    def excess(eps: float) -> float:
+        """The delta of that epsilon, less the given one; in logarithms, since exp(eps) may be infinite."""
+        upper, lower = log_ndtr(mu / 2 - eps / mu), log_ndtr(-mu / 2 - eps / mu)
+        return float(exp(upper) - exp(eps + lower)) - delta
+
+    most = 1e6
+    if excess(0.0) <= 0.0:
         return 0.0
-    high = 1.0
-    while _delta(high, mu) > delta:
-        high *= 2
-        if high > 1e6:
-            return inf
-    low = 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _delta(middle, mu) > delta else (low, middle)
-    return high
-
-
-def _delta(eps: float, mu: float) -> float:
-    upper = 0.5 * erfc((eps / mu - mu / 2) / sqrt(2))
-    # exp(eps) Phi(-x): the product is finite where its first factor is not.
-    x = eps / mu + mu / 2
-    tail = 0.5 * erfc(x / sqrt(2))
-    return upper - (exp(eps) * tail if eps < 700 and tail > 0 else _scaled_tail(eps, x))
-
-
-def _scaled_tail(eps: float, x: float) -> float:
-    """exp(eps) Phi(-x) for large x, by Phi(-x) ~ phi(x) / x, from below."""
-    exponent = eps - x * x / 2
-    return 0.0 if exponent < -700 else exp(exponent) / (x * sqrt(6.283185307179586)) * x * x / (1 + x * x)
+    return inf if excess(most) > 0.0 else float(brentq(excess, 0.0, most, xtol=1e-12))
 
 
 def noise_units(noise: float, sensitivity: float, count: int, fraction_bits: int) -> list[int]:

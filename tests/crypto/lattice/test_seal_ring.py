@@ -122,17 +122,3 @@ def test_nothing_is_left_in_the_file() -> None:
     assert os.fstat(handle).st_size == 0
     to_ntt(words)
     assert os.fstat(handle).st_size == 0
-
-
-def test_a_temporary_file_where_there_is_no_memfd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "memfd_create")
-    scratch = seal_ring._Scratch()
-    handle, path = scratch.file()
-    monkeypatch.setattr(seal_ring, "_SCRATCH", scratch)
-    try:
-        assert os.stat(path).st_mode & 0o077 == 0
-        words = polynomials(2)
-        assert (from_ntt(to_ntt(words)) == words).all()
-    finally:
-        os.close(handle)
-        os.unlink(path)
