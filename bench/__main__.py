@@ -18,8 +18,7 @@ from securefed.errors import DataError, MissingExtra, SettingError
 COMMANDS = {
     "crypto": "our encrypted operations beside phe, FATE's fate_utils and TenSEAL, as ratios",
     "blind": "training that reveals nothing, beside own gradients and beside plain",
-    "transport": "messages of 64 MiB over the network carrier beside a bare grpcio unary call",
-    "streams": "bare grpcio calls beside one bidirectional stream: round trips and large messages",
+    "transport": "messages of 64 MiB over the network carrier beside a bare TLS connection",
     "overhead": "four parties as processes over mutual TLS beside the same training in one process",
     "forecast": "securefed plan beside measured runs: bytes, computation and communication",
     "alignment": "private set intersection of 100,000 ids a side between two processes",

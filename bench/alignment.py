@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    facts = machine.describe(("cryptography", "grpcio"))
+    facts = machine.describe(("cryptography",))
     facts["load"] = " ".join(f"{value:.1f}" for value in os.getloadavg())
     for name, fact in facts.items():
         print(f"{name:<13}{fact}")

@@ -211,7 +211,7 @@ class Stage:
 def run(args: argparse.Namespace) -> int:
     if args.mutations:
         return _mutate(args)
-    facts = machine.describe(("grpcio",))
+    facts = machine.describe(())
     names, outcomes = chosen(args), list[Outcome]()
     asked = args.faults or (30 if args.quick else 1000)
     done = number = 0
@@ -233,7 +233,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _mutate(args: argparse.Namespace) -> int:
-    facts = machine.describe(("grpcio",))
+    facts = machine.describe(())
     with tempfile.TemporaryDirectory(prefix="securefed-mutations-") as folder:
         report = run_mutations(args.mutations, args.seed, Path(folder))
     for line in report.failures:

@@ -29,16 +29,18 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from bench.chaos_parties import Fleet, Scene
 from securefed.crypto import keyfile
-from securefed.transport.identity import Certificate, Identity
+from securefed.transport.identity import Certificate, Identity, Peer
 from securefed.transport.link import Link
+from securefed.transport.message import TransportError
 from securefed.transport.network import codec
-from securefed.transport.network.core import GREET, POST, grpc
+from securefed.transport.network.calls import GREET, POST, CallFailed, Channel, contexts, dial
 
 __all__ = ["LAYERS", "Report", "mutated", "mutated_json", "run_mutations"]
 
@@ -424,13 +426,12 @@ class Lane:
 def greet(identity: Identity, address: str, server: Certificate, seed: int, counts: Path) -> None:
     """Send mutated frames to a party, as its peer, and write down how many were answered."""
     chance = Random(seed)
-    options = [("grpc.ssl_target_name_override", server.name), ("grpc.max_send_message_length", -1)]
-    credentials = grpc.ssl_channel_credentials(server.pem, identity.key_pem(), identity.chain)
+    peer = Peer(address, server)
+    context = contexts(identity, {server.name: peer})[1][server.name]
     session = secrets.token_bytes(codec.SESSION_BYTES)
     answered = 0
-    with grpc.secure_channel(address, credentials, options) as channel:
-        grpc.channel_ready_future(channel).result(timeout=20)
-        calls = {"greet": channel.unary_unary(GREET), "post": channel.unary_unary(POST)}
+    channel = Channel(server.name, partial(dial, server.name, peer, context))
+    try:
 
         def hello(state: int, settings: str, facts: str) -> bytes:
             names = (identity.name, server.name)
@@ -439,20 +440,28 @@ def greet(identity: Identity, address: str, server: Certificate, seed: int, coun
             return codec.encode_hello(made)
 
         settings = ""
-        while not settings:  # the party may not be in its run yet
-            answer = codec.decode_hello(calls["greet"](hello(codec.ABSENT, "", ""), timeout=5))
-            settings = answer.settings
-        for _ in range(GREETINGS):
-            kind = chance.choice(["greet", "post"])
-            data = hello(codec.GREETING, settings, FACTS)
-            frame = changed_hello(data, chance) if kind == "greet" else mutated(data, chance)
+        deadline = time.monotonic() + 20.0
+        while not settings and time.monotonic() < deadline:  # the party may not be in its run yet
             try:
-                calls[kind](frame, timeout=5)
-            except grpc.RpcError as error:
-                if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                    break
+                answer = channel.call(GREET, hello(codec.ABSENT, "", ""), seconds=5)
+            except CallFailed:
+                time.sleep(0.05)
+            else:
+                settings = codec.decode_hello(answer).settings
+        for _ in range(GREETINGS):
+            kind = chance.choice([GREET, POST])
+            data = hello(codec.GREETING, settings, FACTS)
+            frame = changed_hello(data, chance) if kind == GREET else mutated(data, chance)
+            try:
+                channel.call(kind, frame, seconds=5)
+            except CallFailed:
+                break
+            except TransportError:
+                pass  # it is refused
             answered += 1
             counts.write_text(str(answered))
+    finally:
+        channel.drop()
 
 
 def run_mutations(asked: int, seed: int, folder: Path, *, tell: Callable[[str], None] = print) -> Report:

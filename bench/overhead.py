@@ -1,6 +1,6 @@
 """What processes of their own cost: four parties and a key-holder over mutual TLS, beside one process.
 
-Same settings, rows, batches and key sizes. Over the network each party is `securefed party`: TLS, grpc,
+Same settings, rows, batches and key sizes. Over the network each party is `securefed party`: TLS,
 checksums, transcripts and checkpoints on disk, progress. In one process the same programs take turns
 (securefed.transport.link). Everything is held to one core, so that five processes have no more of the
 machine than one. Seconds and processor seconds are those of all rounds but the first: keys, alignment,
@@ -203,7 +203,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    facts = machine.describe(("grpcio", "gmpy2", "tenseal", "numpy"))
+    facts = machine.describe(("gmpy2", "tenseal", "numpy"))
     facts["load"] = " ".join(f"{value:.1f}" for value in os.getloadavg())
     for name, fact in facts.items():
         print(f"{name:<13}{fact}")

@@ -177,7 +177,7 @@ def _sent(accounts: dict[str, dict[str, Any]], last: int) -> tuple[int, int, int
 
 def run_real(plan: Any, args: argparse.Namespace) -> int:
     """The command."""
-    facts = machine.describe(("numpy", "gmpy2", "tenseal", "grpcio"))
+    facts = machine.describe(("numpy", "gmpy2", "tenseal"))
     for name, fact in facts.items():
         print(f"{name:<13}{fact}")
     print(f"\n{plan.task}, {plan.scheme}, seed {plan.seeds[0]}: two processes over gRPC on {HOST}\n")

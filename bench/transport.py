@@ -1,10 +1,11 @@
-"""How fast messages of 64 MiB get from one process to another: our carrier beside a bare grpcio unary call.
+"""How fast messages of 64 MiB get from one process to another: our carrier beside a bare TLS connection.
 
 Both over mutual TLS on loopback, in turns, in one run: the payload goes to a second process and a few bytes
-come back. The bare call is what grpcio does with one large message and no limit on its size; the same without
-TLS is beside it. `with transcript` adds what a link does with every message wherever it runs: its SHA-256 and
-a look at its contents, at both ends. Small messages to and fro say how many round trips a second there are,
-since every round of a training is made of them; transcripts are kept, as in a run.
+come back. The bare connection sends the payload in one go and reads it into memory of the right size, which
+no receiver can do with a message that it does not trust. `with transcript` adds what a link does with every
+message wherever it runs: its SHA-256 and a look at its contents, at both ends. Small messages to and fro say
+how many round trips a second there are, since every round of a training is made of them; transcripts are
+kept, as in a run.
 
 `python -m bench.transport` is the second process; it is started by the first.
 """
@@ -14,11 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -29,22 +32,21 @@ from bench import machine
 from bench.ports import free_ports
 from securefed.transport import Link, Message, Transcript
 from securefed.transport.network import Certificate, Endpoint, Identity, Peer
-from securefed.transport.network.core import grpc
+from securefed.transport.network.calls import contexts
 
 MIB = 1 << 20
-BAR = 0.8
+BAR = 0.4
 TRIPS_BAR = 500
 TRIPS, SMALL = 1000, 200
 """Round trips of messages of so many bytes."""
 KINDS = ("block", "silent-block", "taken", "ping", "pong")
-METHOD = "/bench.Bare/Take"
 HOST = "127.0.0.1"
 WARM = 50
 
 
 @dataclass(frozen=True)
 class Row:
-    """One way to move the payload. `ratio` is the rate over that of the bare call."""
+    """One way to move the payload. `ratio` is the rate over that of the bare connection."""
 
     way: str
     mib: int
@@ -82,16 +84,16 @@ async def receiver(link: Link) -> None:
 
 
 def sender(
-    bare: Mapping[str, Callable[..., bytes]], payload: bytes, repeats: int, taken: dict[str, list[float]]
+    bare: ssl.SSLSocket, payload: bytes, repeats: int, taken: dict[str, list[float]]
 ) -> Callable[[Link], Any]:
     async def program(link: Link) -> None:
         transcript, silent = link.transcript, Silent(link.name)
         for turn in range(repeats + 1):
             times: dict[str, float] = {}
-            for way, call in bare.items():
-                begin = perf_counter()
-                call(payload, wait_for_ready=True)
-                times[way] = perf_counter() - begin
+            begin = perf_counter()
+            bare.sendall(payload)
+            bare.recv(1)
+            times["bare TLS"] = perf_counter() - begin
             for way, kind, notes in (
                 ("carrier", "silent-block", silent),
                 ("with transcript", "block", transcript),
@@ -122,7 +124,7 @@ def sender(
 def measure(mib: int, repeats: int) -> tuple[list[Row], float]:
     """Start the second process, move the payload in turns, and compare; and small round trips a second."""
     identity, other = Identity.generate("sender"), Identity.generate("receiver")
-    ports = free_ports(4)
+    ports = free_ports(3)
     payload = secrets.token_bytes(mib * MIB)
     taken: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -130,28 +132,20 @@ def measure(mib: int, repeats: int) -> tuple[list[Row], float]:
         (Path(folder) / "peer.pem").write_bytes(identity.certificate.pem)
         (Path(folder) / "settings.json").write_text(json.dumps({"mib": mib}))
         command = [sys.executable, "-m", "bench.transport", folder, *map(str, ports)]
+        listener = socket.create_server((HOST, ports[2]))
         child = subprocess.Popen(command, cwd=Path(__file__).parent.parent)
-        options = [*NO_LIMIT, ("grpc.ssl_target_name_override", "receiver")]
-        trust = grpc.ssl_channel_credentials(
-            other.certificate.pem, identity.key_pem(), identity.certificate.pem
-        )
+        peers = {"receiver": Peer(f"{HOST}:{ports[1]}", other.certificate)}
+        server, _ = contexts(identity, peers)
         try:
-            with (
-                grpc.secure_channel(f"{HOST}:{ports[2]}", trust, options) as channel,
-                grpc.insecure_channel(f"{HOST}:{ports[3]}", NO_LIMIT) as plain,
-            ):
-                bare = {
-                    "bare unary call": channel.unary_unary(METHOD),
-                    "same, without TLS": plain.unary_unary(METHOD),
-                }
-                peers = {"receiver": Peer(f"{HOST}:{ports[1]}", other.certificate)}
+            with server.wrap_socket(listener.accept()[0], server_side=True) as bare:
                 program = sender(bare, payload, repeats, taken)
                 with Endpoint(identity, listen=f"{HOST}:{ports[0]}", peers=peers) as endpoint:
                     endpoint.run(program, run="bench", kinds=KINDS, settings={"mib": mib})
         finally:
             child.terminate()
             child.wait()
-    base, trips = median(taken["bare unary call"]), TRIPS / taken.pop("trips")[0]
+            listener.close()
+    base, trips = median(taken["bare TLS"]), TRIPS / taken.pop("trips")[0]
     rows = [
         Row(
             way,
@@ -166,26 +160,25 @@ def measure(mib: int, repeats: int) -> tuple[list[Row], float]:
     return rows, trips
 
 
-NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-
-
-def second_process(folder: str, ours: int, theirs: int, bare: int, plain: int) -> None:
+def second_process(folder: str, ours: int, theirs: int, bare: int) -> None:
     identity = Identity.load(folder)
-    certificate = Certificate.read(Path(folder) / "peer.pem")
-    handler = grpc.unary_unary_rpc_method_handler(lambda data, _: len(data).to_bytes(8, "big"))
-    server = grpc.server(ThreadPoolExecutor(2), options=NO_LIMIT)
-    _, service, method = METHOD.split("/")
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-    pair = (identity.key_pem(), identity.certificate.pem)
-    credentials = grpc.ssl_server_credentials([pair], certificate.pem, require_client_auth=True)
-    server.add_secure_port(f"{HOST}:{bare}", credentials)
-    server.add_insecure_port(f"{HOST}:{plain}")
-    server.start()
     mib = json.loads((Path(folder) / "settings.json").read_text())["mib"]
-    peers = {"sender": Peer(f"{HOST}:{ours}", certificate)}
+    peers = {"sender": Peer(f"{HOST}:{ours}", Certificate.read(Path(folder) / "peer.pem"))}
+    plain = socket.create_connection((HOST, bare))
+    connection = contexts(identity, peers)[1]["sender"].wrap_socket(plain)
+    threading.Thread(target=take, args=(connection, mib * MIB), daemon=True).start()
     with Endpoint(identity, listen=f"{HOST}:{theirs}", peers=peers) as endpoint:
         endpoint.run(receiver, run="bench", kinds=KINDS, settings={"mib": mib})
-    server.stop(None).wait()
+
+
+def take(connection: ssl.SSLSocket, size: int) -> None:
+    """Read payloads of that size until the other end closes, and answer each with a byte."""
+    data, count = memoryview(bytearray(size)), 0
+    while arrived := connection.recv_into(data[count:]):
+        count += arrived
+        if count == size:
+            connection.sendall(b"1")
+            count = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -194,7 +187,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    facts = machine.describe(("grpcio", "cryptography"))
+    facts = machine.describe(("cryptography",))
     for name, fact in facts.items():
         print(f"{name:<13}{fact}")
     rows, trips = measure(args.mib, 3 if args.quick else 9)
@@ -220,7 +213,7 @@ def bars(rows: Sequence[Row], trips: float) -> list[dict[str, Any]]:
             "bar": BAR,
             "better": "more",
             "met": ratio >= BAR,
-            "note": "rate over that of a bare unary call",
+            "note": "rate over that of a bare TLS connection",
         },
         {
             "name": "small round trips a second",

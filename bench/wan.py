@@ -237,7 +237,7 @@ def chosen(args: argparse.Namespace) -> list[Profile]:
 
 
 def run(args: argparse.Namespace) -> int:
-    facts, rows = machine.describe(("grpcio",)), []
+    facts, rows = machine.describe(()), []
     print(f"{'line':<20}{'command':<10}{'seconds':>9}{'sent MB':>9}{'silence s':>11}{'again':>7}  end")
     for profile in chosen(args):
         with tempfile.TemporaryDirectory(prefix="securefed-wan-") as folder:

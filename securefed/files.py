@@ -40,7 +40,7 @@ from typing import Any
 
 from securefed.errors import DataError, SecurefedError, SettingError, plain_text
 
-PACKAGES = ("securefed", "numpy", "scikit-learn", "cryptography", "gmpy2", "tenseal", "grpcio")
+PACKAGES = ("securefed", "numpy", "scikit-learn", "cryptography", "gmpy2", "tenseal")
 """What decides about numbers, keys and the wire."""
 
 

@@ -29,7 +29,7 @@ from securefed.errors import SettingError, plain_text
 from securefed.report.page import size
 
 if TYPE_CHECKING:
-    from securefed.transport.network import Waiting  # it loads grpc, which takes its time
+    from securefed.transport.network import Waiting
 
 
 class _LogLines(logging.Handler):

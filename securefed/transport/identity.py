@@ -367,9 +367,9 @@ class Identity:
             return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
         return self._key.sign(data, padding.PKCS1v15(), hashes.SHA256())
 
-    def key_pem(self) -> bytes:
-        """Return the private key as PKCS#8, unencrypted. Never send it."""
-        return _private_bytes(self._key, serialization.Encoding.PEM)
+    def key_pem(self, password: str = "") -> bytes:
+        """Return the private key as PKCS#8, unencrypted without a password. Never send it."""
+        return _private_bytes(self._key, serialization.Encoding.PEM, password)
 
     def save(self, folder: str | os.PathLike[str], passphrase: str | bytes | None = None) -> None:
         """Write the key and the certificate into a folder. Existing files stay unchanged."""
@@ -473,8 +473,10 @@ def _label(name: str) -> str:
     return f"tls {name}"
 
 
-def _private_bytes(key: PrivateKey, encoding: serialization.Encoding) -> bytes:
-    return key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+def _private_bytes(key: PrivateKey, encoding: serialization.Encoding, password: str = "") -> bytes:
+    hidden = serialization.BestAvailableEncryption(password.encode()) if password else None
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, hidden or serialization.NoEncryption())
 
 
 def _open_key(pem: bytes, passphrase: str | bytes | None) -> PrivateKey:

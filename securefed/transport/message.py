@@ -12,7 +12,6 @@ receiver asks for exactly one kind from exactly one sender at a time, and refuse
     |-- PeerRefused          a peer refused what this party sent, and said why
     |-- WrongCertificate     who answers there is not the peer that was pinned
     |-- AddressError         the address cannot be listened on   (also a SettingError)
-    |-- WeakTransport        grpc would accept less than TLS 1.3
     |-- Deadlock             every party waits for a message that nobody will send
     `-- IllegalMessage       not what the protocol expects here
         |-- WrongKind, WrongRound, WrongSender, WrongRun
@@ -269,10 +268,6 @@ class WrongCertificate(TransportError):
 
 class AddressError(TransportError, SettingError):
     """No server can listen at the address."""
-
-
-class WeakTransport(TransportError):
-    """TLS 1.3 is not assured."""
 
 
 class Malformed(IllegalMessage):

@@ -6,19 +6,22 @@ from __future__ import annotations
 
 import secrets
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from bench.ports import free_ports
 from securefed.transport import Path, Program
+from securefed.transport.message import OtherRelease, PeerRefused, TransportError
 from securefed.transport.network import Endpoint, Identity, Limits, NetworkRun, Peer, Timeouts, codec
+from securefed.transport.network.calls import GREET, POST, CallFailed, Channel, contexts, dial
 from securefed.transport.network.codec import GREETING, RUNNING, Envelope, Hello, PieceReceipt
-from securefed.transport.network.core import GREET, POST, grpc
 
 KINDS = ("number", "answer")
 SETTINGS = {"local_steps": 5}
@@ -118,6 +121,17 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.01)
 
 
+FAILED = (CallFailed, TransportError)
+"""How a puppet's call ends without an answer."""
+
+
+def refusal(error: BaseException) -> str:
+    """The name of the error in a refusal; nothing if the call was not refused."""
+    if isinstance(error, PeerRefused):
+        return error.reason
+    return OtherRelease.__name__ if isinstance(error, OtherRelease) else ""
+
+
 class Puppet:
     """Somebody with `identity` who calls an endpoint and says what a test tells it to say, as `name`."""
 
@@ -133,25 +147,19 @@ class Puppet:
         self.target, self.name = target, name or (identity.name if identity else "nobody")
         self.session = secrets.token_bytes(codec.SESSION_BYTES)
         self.attempt = b""
-        server = (trust or IDENTITIES[target]).certificate.pem
-        pair = (identity.key_pem(), identity.chain) if identity else (None, None)
-        options = [
-            ("grpc.ssl_target_name_override", target),
-            ("grpc.max_send_message_length", -1),
-            # One connection for one call, so that lines in a log can be counted.
-            ("grpc.initial_reconnect_backoff_ms", 60_000),
-            ("grpc.min_reconnect_backoff_ms", 60_000),
-            ("grpc.use_local_subchannel_pool", 1),
-        ]
-        self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(server, *pair), options)
-        self._greet = self._channel.unary_unary(GREET)
-        self._post = self._channel.unary_unary(POST)
+        peer = Peer(address, (trust or IDENTITIES[target]).certificate)
+        context = contexts(identity or IDENTITIES["nobody"], {target: peer})[1][target]
+        if identity is None:  # the same trust, and nothing to show
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.load_verify_locations(cadata=peer.anchors.decode())
+        self.channel = Channel(target, partial(dial, target, peer, context))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._channel.close()
+        self.channel.drop()
 
     def hello(self, **fields: Any) -> Hello:
         plain = Hello(
@@ -171,14 +179,14 @@ class Puppet:
         return codec.decode_hello(self.greet_bytes(codec.encode_hello(hello or self.hello())))
 
     def greet_bytes(self, data: bytes) -> bytes:
-        return bytes(self._greet(data, timeout=5))
+        return bytes(self.channel.call(GREET, data, seconds=5))
 
     def join(self) -> None:
         """Greet until the other side runs, as its only peer."""
         deadline = time.monotonic() + 5
         known = {self.name: self.session}
         while time.monotonic() < deadline:
-            with suppress(grpc.RpcError):
+            with suppress(CallFailed):
                 answer = self.greet(self.hello(sessions=known))
                 known = {self.name: self.session}
                 if answer.session:
@@ -210,7 +218,7 @@ class Puppet:
         return self.post(codec.encode_letter(self.envelope(sequence, size, **fields), payload))
 
     def post(self, data: bytes) -> PieceReceipt:
-        return codec.decode_receipt(self._post(data, timeout=10))
+        return codec.decode_receipt(self.channel.call(POST, data, seconds=10))
 
 
 class Proxy:

@@ -1,7 +1,7 @@
 """A network and its machines, in this process only: time passes when nobody has anything to do.
 
-Everything above grpc is the real thing: attempts, registers, lines, senders, the reception and the driver.
-Machines, channels and calls are made here. Threads take turns: one runs at a time, until it waits, so that a
+Everything above the connections is the real thing: attempts, registers, lines, senders, the reception and the
+driver. Machines and channels are made here. Threads take turns: one runs at a time, until it waits, so that a
 world with the same seed does the same things in the same order, and an hour takes milliseconds.
 """
 
@@ -12,18 +12,19 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
 
 from securefed.transport import Program
 from securefed.transport.network import Limits, NetworkRun, Peer, Timeouts, Waiting
 from securefed.transport.network.attempt import Attempt, Register
-from securefed.transport.network.core import GREET, grpc
+from securefed.transport.network.calls import GREET, CallFailed, Connection, answered, concluded
+from securefed.transport.network.calls import Channel as RealChannel
 from securefed.transport.network.host import Host
 from securefed.transport.network.peer_channel import Line
 from securefed.transport.network.rpc_handlers import Reception
 from securefed.transport.network.run import Driver
-from securefed.transport.network.tls_proxy import TlsProxy
 from tests.transport.network import IDENTITIES, KINDS, SETTINGS
 
 LOG = logging.getLogger("tests.simulated")
@@ -121,110 +122,41 @@ class Condition:
         return found
 
 
-class Aborted(Exception):
-    """How a call is ended at the party that is called: not by an error of grpc's own."""
-
-    def __init__(self, error: Error) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class Error(grpc.RpcError):  # type: ignore[misc]
-    def __init__(self, code: Any, text: str, trailing: tuple[Any, ...] = ()) -> None:
-        super().__init__(text)
-        self._code, self._text, self._trailing = code, text, trailing
-
-    def code(self) -> Any:
-        return self._code
-
-    def details(self) -> str:
-        return self._text
-
-    def trailing_metadata(self) -> tuple[Any, ...]:
-        return self._trailing
-
-
 class Call:
     """At its caller."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._found: bytes | BaseException | None = None
-        self._then: list[Callable[[Call], None]] = []
+        self._changed = Condition(process.world)
+        self.result: tuple[int, bytes] | CallFailed | None = None
 
-    def done(self) -> bool:
-        return self._found is not None
+    def wait(self, name: str) -> bytearray:
+        self._changed.wait_for(lambda: self.result is not None)
+        if isinstance(self.result, CallFailed):
+            raise self.result
+        assert self.result is not None
+        how, answer = self.result
+        return concluded(name, how, bytearray(answer))
 
-    def result(self) -> bytes:
-        if isinstance(self._found, BaseException):
-            raise self._found
-        assert self._found is not None
-        return self._found
+    def fail(self, text: str, *, late: bool = False) -> None:
+        self.end(CallFailed(text, late=late))
 
-    def add_done_callback(self, then: Callable[[Call], None]) -> None:
-        if self.done():
-            then(self)
-        else:
-            self._then.append(then)
-
-    def cancel(self) -> None:
-        self.end(grpc.FutureCancelledError())
-
-    def fail(self, code: Any, text: str) -> None:
-        self.end(Error(code, text))
-
-    def end(self, found: bytes | BaseException) -> None:
-        if self.done() or not self._process.alive:
+    def end(self, result: tuple[int, bytes] | CallFailed) -> None:
+        if self.result is not None or not self._process.alive:
             return
         if self._process.stopped:
-            self._process.kept.append(lambda: self.end(found))
+            self._process.kept.append(lambda: self.end(result))
             return
-        self._found = found
-        for then in self._then:
-            then(self)
+        self.result = result
+        self._changed.notify_all()
 
 
-class Context:
-    """Of a call at the party that is called."""
+@dataclass
+class Caller:
+    """A connection at the party that is called."""
 
-    def __init__(self, caller: str, call: Call) -> None:
-        self._caller, self._call = caller, call
-        self._then: list[Callable[[], None]] = []
-        self._trailing: tuple[Any, ...] = ()
-
-    def auth_context(self) -> dict[str, list[bytes]]:
-        return {"x509_pem_cert": [IDENTITIES[self._caller].certificate.pem]}
-
-    def peer(self) -> str:
-        return self._caller
-
-    def cancel(self) -> None:
-        self._call.fail(grpc.StatusCode.CANCELLED, "cancelled over there")
-
-    def set_trailing_metadata(self, trailing: tuple[Any, ...]) -> None:
-        self._trailing = trailing
-
-    def abort(self, code: Any, text: str) -> None:
-        raise Aborted(Error(code, text, self._trailing))
-
-    def add_callback(self, then: Callable[[], None]) -> bool:
-        if not self._call.done():
-            self._then.append(then)
-        return not self._call.done()
-
-    def end(self) -> None:
-        for then in self._then:
-            then()
-
-
-class Door:
-    """Nobody knocks here who is not a peer."""
-
-    def admit(self, peer: str) -> None: ...
-    def refuse(self, peer: str, why: str) -> None: ...
-
-    def remote(self, peer: str) -> str:
-        return peer
+    party: str
+    remote: str
 
 
 class Way:
@@ -239,8 +171,6 @@ class Way:
         """Every call fails at once."""
         self.loses_messages = False
         """Greetings come through, on their connection; on that for messages nothing does any more."""
-        self.hangs = False
-        """Calls do not end, not even at their deadline."""
         self.bandwidth = float("inf")
         """Bytes a second on each connection."""
 
@@ -250,88 +180,75 @@ class Channel:
 
     def __init__(self, world: World, source: Process, target: str) -> None:
         self._world, self._source, self._target = world, source, target
-        self._open: list[Call] = []
+        self._pending: Call | None = None
         self._free = 0.0
 
-    def close(self) -> None:
-        for call in self._open:
-            call.cancel()
+    def drop(self) -> None:
+        if self._pending is not None:
+            self._pending.fail("the call was cancelled")
 
-    def unary_unary(self, method: str) -> Any:
-        return Method(self._world, lambda data, timeout: self._call(method, data, timeout))
-
-    def _call(self, method: str, data: bytes, timeout: float | None) -> Call:
-        world, source = self._world, self._source
-        if not source.alive:
+    def call(
+        self,
+        what: int,
+        *parts: bytes | memoryview,
+        seconds: float,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> bytearray:
+        if not self._source.alive:
             raise Killed
-        call = Call(source)
-        self._open = [*(other for other in self._open if not other.done()), call]
+        if is_cancelled():
+            raise CallFailed("the call was cancelled")
+        call = self._pending = Call(self._source)
+        self._send(what, b"".join(parts), call, seconds)
+        try:
+            return call.wait(self._target)
+        except CallFailed:
+            self._free = 0.0  # the next one has a new connection
+            raise
+
+    def _send(self, what: int, data: bytes, call: Call, seconds: float) -> None:
+        world, source = self._world, self._source
         way = world.way(source.name, self._target)
-        if timeout is not None and not way.hangs:
-            world.at(timeout, lambda: call.fail(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
+        world.at(seconds, lambda: call.fail("no answer", late=True))
         if way.refuses or not world.reachable(source, self._target):
-            world.at(0.01, lambda: call.fail(grpc.StatusCode.UNAVAILABLE, "Connection refused"))
-        if not world.reachable(source, self._target):
-            return call
-        if way.silent or way.refuses or way.hangs or (way.loses_messages and method != GREET):
-            return call
+            world.at(0.01, lambda: call.fail("nobody listens there"))
+            return
+        if way.silent or (way.loses_messages and what != GREET):
+            return
         # One after the other on this connection: what comes second waits for the first.
         self._free = max(world.now, self._free) + len(data) / way.bandwidth
         through = self._free - world.now
         for _ in range(1 + (world.random.random() < way.repeats)):
             delay = world.random.uniform(*way.delay)
-            world.at(through + delay, lambda: self._arrive(method, data, call))
-        return call
+            world.at(through + delay, lambda: self._arrive(what, data, call))
 
-    def _arrive(self, method: str, data: bytes, call: Call) -> None:
+    def _arrive(self, what: int, data: bytes, call: Call) -> None:
         world = self._world
         process = world.processes.get(self._target)
         if world.way(self._source.name, self._target).silent:
             return
         if process is None or not process.alive:
-            call.fail(grpc.StatusCode.UNAVAILABLE, "Connection refused")
-            return
-        if process.stopped:
-            process.kept.append(lambda: self._arrive(method, data, call))
-            return
-        context = Context(self._source.name, call)
-        if method == GREET:
-            self._answer(process, context, call, lambda: process.reception.greet(data, context))
+            call.fail("nobody listens there")
+        elif process.stopped:
+            process.kept.append(lambda: self._arrive(what, data, call))
+        elif what == GREET:
+            self._answer(process, what, data, call)
         else:
-            work = lambda: process.reception.post(data, context, since=world.now)  # noqa: E731
-            Task(world, process, lambda: self._answer(process, context, call, work))
+            Task(world, process, lambda: self._answer(process, what, data, call))
 
-    def _answer(self, process: Process, context: Context, call: Call, work: Callable[[], bytes]) -> None:
-        try:
-            found: bytes | BaseException = work()
-        except Aborted as aborted:
-            found = aborted.error
+    def _answer(self, process: Process, what: int, data: bytes, call: Call) -> None:
+        connection = cast(Connection, Caller(self._source.name, self._source.name))
+        how, answer = answered(process.reception.answer, what, bytearray(data), connection, self._world.now)
         way = self._world.way(process.name, self._source.name)
-        context.end()
         if way.silent:
             return
         delay = self._world.random.uniform(*way.delay)
 
         def back() -> None:
             if not self._world.way(process.name, self._source.name).silent:
-                call.end(found)
+                call.end((how, answer))
 
         self._world.at(delay, back)
-
-
-class Method:
-    def __init__(self, world: World, call: Callable[[Any, float | None], Call]) -> None:
-        self._world, self._call = world, call
-
-    def future(self, data: Any, timeout: float | None = None) -> Call:
-        return self._call(data, timeout)
-
-    def __call__(self, data: Any, timeout: float | None = None) -> bytes:
-        """And wait for it."""
-        call, done = self._call(data, timeout), Condition(self._world)
-        call.add_done_callback(lambda _: done.notify_all())
-        done.wait_for(call.done)
-        return call.result()
 
 
 class Process(Host):
@@ -350,29 +267,29 @@ class Process(Host):
         self.world, self.name, self.timeouts, self._attempt = world, name, timeouts, attempt
         self.alive, self.stopped = True, False
         self.kept: list[Callable[[], None]] = []
-        self.door = Door()
         others = [other for other in world.names if other != name]
         peers = {other: Peer("127.0.0.1:1", IDENTITIES[other].certificate) for other in others}
-        self.reception = Reception(Register(name), peers, cast(TlsProxy, self.door), timeouts, LOG, self)
+        self.reception = Reception(Register(name), peers, timeouts, LOG, self)
         self._limits = Limits()
-        self._lines = {
-            other: line(other, other, lambda to=other: Channel(world, self, to), self._limits, timeouts, self)  # type: ignore[misc]
-            for other in others
-        }
+        self._lines = {other: self._line(other, line) for other in others}
         world.processes[name] = self
-        self.tunnels: dict[str, Process] = {}
-        """Processes that listen on nothing and have opened a tunnel to this one."""
+        self.spares: dict[str, Process] = {}
+        """Processes that listen on nothing and have a connection to this one."""
         self.main = Task(world, self, lambda: life(self))
         if name in world.outbound:
-            Task(world, self, self._keep_tunnels)
+            Task(world, self, self._keep_spares)
 
-    def _keep_tunnels(self) -> None:
-        """As securefed.transport.network.tunnel: one to each peer, opened again after at most a beat."""
+    def _line(self, other: str, line: type[Line]) -> Line:
+        channels = (cast(RealChannel, Channel(self.world, self, other)) for _ in range(2))
+        return line(other, *channels, self._limits, self.timeouts, self)
+
+    def _keep_spares(self) -> None:
+        """As securefed.transport.network.reverse: one to each peer, opened again after at most a beat."""
         while True:
             for other in self._lines:
                 way, peer = self.world.way(self.name, other), self.world.processes.get(other)
                 if peer is not None and not peer.stopped and not (way.silent or way.refuses):
-                    peer.tunnels[self.name] = self
+                    peer.spares[self.name] = self
             Condition(self.world).wait(self.timeouts.beat)
 
     def now(self) -> float:
@@ -463,9 +380,9 @@ class World:
         return (self.way(a, b) for a in self.names for b in self.names if a != b)
 
     def reachable(self, source: Process, target: str) -> bool:
-        """Whether a call finds a process: one that listens, or one that has opened a tunnel to the caller."""
+        """Whether a call finds a process: one that listens, or one that has a connection to the caller."""
         process = self.processes.get(target)
-        return process is not None and (target not in self.outbound or source.tunnels.get(target) is process)
+        return process is not None and (target not in self.outbound or source.spares.get(target) is process)
 
     def at(self, delay: float, work: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self.now + delay, next(self._order), work))

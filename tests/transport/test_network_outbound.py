@@ -1,21 +1,22 @@
-"""A party that listens on nothing: its peers reach it through calls that it opened."""
+"""A party that listens on nothing: its peers reach it on connections that it opened."""
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from securefed.errors import SettingError
 from securefed.transport import Link
 from securefed.transport.network import Endpoint, Peer, PeerLost, Timeouts
-from securefed.transport.network.host import Host
-from securefed.transport.network.tunnel import TunnelPort
+from securefed.transport.network.calls import CallFailed, Connection
+from securefed.transport.network.reverse import Spare
 from tests.transport.network import (
     IDENTITIES,
     QUICK,
@@ -48,10 +49,10 @@ def test_three_parties_of_which_one_listens_on_nothing() -> None:
         assert path.computation + path.communication == path.total
 
 
-def test_no_port_of_the_party_can_be_reached_from_elsewhere() -> None:
+def test_the_party_has_no_port() -> None:
     with outbound_town(*NAMES).endpoint("bank") as endpoint:
         assert endpoint.address == "nothing"
-        assert endpoint._door._listener.getsockname()[0] == "127.0.0.1"
+        assert endpoint._listener is None
 
 
 def test_two_parties_that_both_listen_on_nothing_are_refused() -> None:
@@ -139,35 +140,28 @@ def test_a_silent_connection_is_replaced_within_half_of_the_patience() -> None:
 
 def test_a_newer_spare_ends_the_one_before() -> None:
     """A party that died without notice left one behind."""
-    port = TunnelPort(QUICK, Host())
-    first, second = port.carry(iter(()), lambda: True), port.carry(iter(()), lambda: True)
-    assert next(first) == b""
-    assert next(second) == b""
-    assert next(first, None) is None
-    assert port.open == 1
-    second.close()  # type: ignore[attr-defined]
-    assert port.open == 0
-    port.close()
+    ended: list[str] = []
+    first, second = (cast(Connection, SimpleNamespace(end=partial(ended.append, name))) for name in "ab")
+    spare = Spare()
+    spare.put(first)
+    spare.put(second)
+    assert ended == ["a"]
+    assert spare.take(0.0) is second
+    with pytest.raises(CallFailed, match="it is not connected to this party"):
+        spare.take(0.0)
+    spare.put(first)
+    spare.put(None)
+    assert ended == ["a", "a"]
 
 
-def test_a_tunnel_carries_bytes_both_ways_and_ends_with_the_connection() -> None:
-    port, asked, held = TunnelPort(QUICK, Host()), threading.Event(), threading.Event()
-
-    def frames() -> Iterator[bytes]:
-        asked.wait(10)
-        yield b"answer"
-        held.wait(10)
-
-    host, _, number = port.address.partition(":")
-    with socket.create_connection((host, int(number))) as caller:
-        tunnel = port.carry(frames(), lambda: True)
-        caller.sendall(b"question")
-        assert next(frame for frame in tunnel if frame) == b"question"
-        asked.set()
-        assert caller.recv(100) == b"answer"
-    assert next((frame for frame in tunnel if frame), None) is None
-    held.set()
-    port.close()
+def test_an_unused_spare_is_replaced_after_a_few_beats() -> None:
+    """A router forgets connections on which nothing moves."""
+    town = outbound_town("bank", "shop")
+    with town.endpoint("shop") as shop, town.endpoint("bank"):
+        spare = shop._spares["bank"]
+        wait_until(lambda: spare._connection is not None)
+        first = spare._connection
+        wait_until(lambda: spare._connection not in (None, first))
 
 
 @pytest.mark.slow

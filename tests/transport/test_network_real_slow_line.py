@@ -1,5 +1,5 @@
-"""A large message on a slow line with grpc itself in between, which has its own ideas of connections that
-are dead: what the simulated world cannot show. It takes the minutes that it takes.
+"""A large message on a slow line with real connections, which the simulated world cannot show. It takes the
+minutes that it takes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.transport.network import Town, result
 
 MODEM = 100e3 / 8
 SIZE = 1_200_000
-"""96 s at that rate: longer than a minute, in which grpc wants an answer to its pings."""
+"""96 s at that rate."""
 
 
 def swap(peer: str) -> Program:

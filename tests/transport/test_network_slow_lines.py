@@ -136,32 +136,6 @@ def test_a_connection_that_died_quietly_is_replaced_while_the_peer_answers_on_th
         assert 15 < pair.world.now - 1000 < 20  # half of the patience, and not more
 
 
-def test_a_question_that_never_ends_is_given_up_and_asked_again() -> None:
-    pair: Pair
-    worked = 300.0
-
-    async def works(link: Link) -> None:
-        await link.receive("number", "bank")
-        # As a program that computes for minutes does, while its process answers.
-        process = pair.world.processes["shop"]
-        process.condition().wait(worked)
-        link.send("bank", "answer", b"")
-
-    def hang() -> None:
-        for way in pair.world.ways:
-            way.hangs = True
-        pair.world.at(5.0, heal)
-
-    def heal() -> None:
-        for way in pair.world.ways:
-            way.hangs = False
-
-    with Pair(sends(256), works) as pair:
-        pair.world.at(20.0, hang)
-        pair.run(worked + 30)
-        assert pair.outcome("bank") is None
-
-
 def test_a_line_on_which_nothing_moves_is_a_lost_peer() -> None:
     pair: Pair
 

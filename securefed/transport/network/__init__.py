@@ -1,5 +1,5 @@
-"""Messages between parties on a network: one process for each party, grpc over mutual TLS 1.3, peers pinned
-by certificate.
+"""Messages between parties on a network: one process for each party, mutual TLS 1.3, peers pinned by
+certificate.
 
     peers = {"shop": Peer("shop.example:7001", Certificate.read("shop.pem"))}
     with Endpoint(Identity.load("bank"), listen="0.0.0.0:7001", peers=peers) as endpoint:
@@ -21,7 +21,6 @@ from securefed.transport.message import (
     PeerRestarted,
     Repeated,
     SettingsDiffer,
-    WeakTransport,
     WrongCertificate,
 )
 from securefed.transport.network.endpoint import Endpoint
@@ -50,6 +49,5 @@ __all__ = [
     "SettingsDiffer",
     "Timeouts",
     "Waiting",
-    "WeakTransport",
     "WrongCertificate",
 ]

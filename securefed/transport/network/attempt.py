@@ -541,6 +541,12 @@ class Register:
             if last is not None and last.state == FINISHED:
                 self._finished = [*self._finished, last][-REMEMBERED:]
 
+    def fail(self, error: TransportError) -> None:
+        """End the current attempt."""
+        attempt = self.attempt
+        if attempt is not None:
+            attempt.fail(error)
+
     @property
     def done(self) -> frozenset[str]:
         """The runs that this process has completed."""

@@ -1,14 +1,14 @@
 """Greetings, messages and receipts as bytes. Decoding raises `Malformed` or returns a value within bounds.
 
-    Greet    Hello -> Hello      who is here, with what settings, at what point
-    Post     Letter -> receipt   a piece of a message: its envelope, and bytes of its payload
+    GREET    hello -> hello      who is here, with what settings, at what point
+    POST     letter -> receipt   a piece of a message: its envelope, and bytes of its payload
 
     hello    8 | protocol 1 | JSON
     letter   length 4 | envelope JSON | bytes of the payload
     receipt  JSON
 
 The fields of a JSON object are those of the class here. Bytes are in hexadecimal. All calls run over mutual
-TLS 1.3. The certificate says who calls; `sender` has to agree with it.
+TLS 1.3 (securefed.transport.network.calls). The certificate says who calls; `sender` has to agree with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from securefed.errors import SettingError, plain_text
 from securefed.transport.message import Malformed, Message, OtherRelease, Path
 from securefed.transport.network.host import HELLO_BYTES, MOST_REFUSAL
 
-PROTOCOL = 4
+PROTOCOL = 5
 MARK = 8
 """The first byte of a hello. The second is the number of the protocol, in all releases."""
 SESSION_BYTES = 16
@@ -179,7 +179,7 @@ def encode_hello(hello: Hello) -> bytes:
     )
 
 
-def decode_hello(data: bytes) -> Hello:
+def decode_hello(data: bytes | bytearray) -> Hello:
     if len(data) > HELLO_BYTES:
         raise Malformed(f"a hello of {len(data)} bytes, at most {HELLO_BYTES} are allowed")
     if len(data) < 2 or data[0] != MARK:
@@ -209,7 +209,7 @@ def encode_letter(envelope: Envelope, data: bytes | memoryview) -> bytes:
     return b"".join((LENGTH.pack(len(head)), head, data))
 
 
-def decode_letter(data: bytes) -> tuple[Envelope, memoryview]:
+def decode_letter(data: bytes | bytearray) -> tuple[Envelope, memoryview]:
     if len(data) < LENGTH.size:
         raise Malformed("a letter without an envelope")
     end = LENGTH.size + LENGTH.unpack_from(data)[0]
@@ -223,7 +223,7 @@ def encode_receipt(receipt: PieceReceipt) -> bytes:
     return _encode(vars(receipt))
 
 
-def decode_receipt(data: bytes) -> PieceReceipt:
+def decode_receipt(data: bytes | bytearray) -> PieceReceipt:
     return _decode(PieceReceipt, "a receipt", data)
 
 
@@ -235,7 +235,7 @@ def _plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else [value.computation, value.communication]
 
 
-def _decode(cls: type[T], what: str, data: bytes) -> T:
+def _decode(cls: type[T], what: str, data: bytes | bytearray) -> T:
     try:
         values = json.loads(data, parse_constant=_refuse)
     except (ValueError, RecursionError):

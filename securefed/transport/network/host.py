@@ -46,7 +46,7 @@ class Host:
 
 @contextmanager
 def thread_starts() -> Iterator[None]:
-    """Turn a failure to start a thread, also inside grpc, into the error that says what to do."""
+    """Turn a failure to start a thread into the error that says what to do."""
     try:
         yield
     except RuntimeError as error:
@@ -97,7 +97,7 @@ class Limits:
 
     @property
     def wire_bytes(self) -> int:
-        """The largest piece that grpc has to take: a chunk or a hello."""
+        """The largest question: a chunk with its envelope, or a hello."""
         return max(self.chunk_bytes, HELLO_BYTES) + 65536
 
 

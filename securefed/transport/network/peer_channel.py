@@ -7,17 +7,15 @@ piece of a message fills its connection for seconds. A question behind it would 
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
-from securefed.transport.identity import Identity, Peer
 from securefed.transport.message import (
     Malformed,
     Message,
+    OtherAttempt,
     OtherRelease,
     Path,
     PeerRefused,
@@ -27,10 +25,9 @@ from securefed.transport.message import (
 )
 from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
+from securefed.transport.network.calls import GREET, POST, CallFailed, Channel
 from securefed.transport.network.codec import GREETING, Envelope, PieceReceipt
-from securefed.transport.network.core import GREET, POST, channel_options, grpc, translate
 from securefed.transport.network.host import Host, Limits, Timeouts
-from securefed.transport.network.tunnel import TunnelPort
 
 LEAST_PIECE = 1 << 15
 """Bytes of the first piece on a new connection, and of every piece on a very slow one."""
@@ -39,52 +36,20 @@ PIECE_BEATS = 4
 PATIENT_BEATS = 3
 """How long a small piece may take, in beats, before it is sent again on a new connection. A larger piece may
 take twice as long as it should. Each piece that was too late doubles the time of the next one."""
-OVERDUE = 1.0
-"""Seconds after its deadline until a question is given up that grpc has not ended."""
-
-Connect = Callable[[], Any]
-"""A new channel, with a connection of its own."""
-
-
-def connector(
-    name: str, peer: Peer, identity: Identity, limits: Limits, tunnels: TunnelPort | None = None
-) -> Connect:
-    """Return a maker of connections to that peer alone, whatever answers at its address."""
-    address = peer.address if tunnels is None else tunnels.address
-    credentials = grpc.ssl_channel_credentials(peer.anchors, identity.key_pem(), identity.chain)
-    # A pinned certificate is trusted as it is, whatever name it has; one from an authority has to be for this
-    # peer.
-    shown = next((each for pin in peer.pins for each in pin.names), name)
-    options = channel_options(limits.wire_bytes, shown)
-
-    def connect() -> Any:
-        return grpc.secure_channel(address, credentials, options, compression=grpc.Compression.NoCompression)
-
-    return connect
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    call: Any
-    deadline: float
 
 
 class Line:
-    """The channels to a peer. They outlive attempts.
-
-    A connection can be dead without notice to either end, for example after a router forgot it. So the
-    greeting channel is replaced when no greeting was answered for half of the patience, and the message
-    channel when a piece has had no receipt for as long.
-    """
+    """The channels to a peer. They outlive attempts."""
 
     def __init__(
-        self, name: str, address: str, connect: Connect, limits: Limits, timeouts: Timeouts, host: Host
+        self, name: str, asks: Channel, carries: Channel, limits: Limits, timeouts: Timeouts, host: Host
     ) -> None:
-        self.name, self.address = name, address
-        self._connect, self._limits, self._timeouts, self._host = connect, limits, timeouts, host
-        self._lock = threading.Lock()
-        self._question: Question | None = None
-        self._unanswered: float | None = None
+        self.name = name
+        self._limits, self._timeouts, self._host = limits, timeouts, host
+        self._asks, self._carries = asks, carries
+        self._work = host.condition()
+        self._question: tuple[Attempt, float] | None = None
+        self._closing = False
         self._greeted = self.answered = self.failed = -math.inf
         """When the last greeting that was answered, and the last that failed, was sent."""
         self._warm = False
@@ -92,76 +57,78 @@ class Line:
         """Bytes a second of the last piece that was not small."""
         self._late = 0
         """How many pieces in a row were too late."""
-        self._asks, self._carries = connect(), connect()
-        self._post = self._carries.unary_unary(POST)
+        self._thread = host.start(self._ask_all, f"securefed-ask-{name}")
 
     def close(self) -> None:
-        self._asks.close()
-        self._carries.close()
+        with self._work:
+            self._closing = True
+            self._work.notify_all()
+        self.renew()
+        self._thread.join()
+
+    def renew(self) -> None:
+        """Close the connections. Calls that wait for them fail, and the next ones open new ones."""
+        self._asks.drop()
+        self._carries.drop()
+
+    def interrupt(self) -> None:
+        """End a call that carries a message."""
+        self._carries.drop()
 
     # Questions.
 
     def greet(self, attempt: Attempt, timeout: float | None = None, *, pause: float = 0.0) -> None:
         """Greet in the background, once at a time, if the last greeting is older than `pause`."""
-        now, seconds, old = self._host.now(), timeout or self._timeouts.answer, None
-        with self._lock:
-            before = self._question
-            if (before is not None and now <= before.deadline + OVERDUE) or now - self._greeted < pause:
-                return
-            self._greeted = now
-            if before is not None:
-                self._leave_unanswered(before.deadline - self._timeouts.answer)
-            if self._unanswered is not None and now - self._unanswered > self._timeouts.patience / 2:
-                self._unanswered = None
-                old, self._asks = self._asks, self._connect()
-            known = attempt.others[self.name].session
-            data = codec.encode_hello(attempt.hello(self.name))
-            call = self._asks.unary_unary(GREET).future(data, timeout=seconds)
-            question = self._question = Question(call, now + seconds)
+        with self._work:
+            now = self._host.now()
+            if self._question is None and now - self._greeted >= pause:
+                self._greeted = now
+                self._question = attempt, timeout or self._timeouts.answer
+                self._work.notify_all()
 
-        def answered(done: Any) -> None:
-            with self._lock:
-                if self._question is question:
-                    self._question = None
-            self._answered(attempt, known, now, done)
+    def _ask_all(self) -> None:
+        while True:
+            with self._work:
+                self._work.wait_for(lambda: self._question is not None or self._closing)
+                question = self._question
+                if self._closing or question is None:
+                    return
+            attempt, seconds = question
+            try:
+                self._ask(attempt, seconds)
+            except Exception as error:  # nobody else would hear of it, and the party would greet nobody
+                attempt.fail(TransportError(f"{self.name} cannot be greeted: {error}"))
+                raise
 
-        # Without the lock: what they end calls `answered` of an earlier question, which takes it.
-        if before is not None:
-            before.call.cancel()
-        if old is not None:
-            old.close()
-        call.add_done_callback(answered)
-
-    def _leave_unanswered(self, since: float) -> None:
-        if self._unanswered is None:
-            self._unanswered = since
-
-    def _answered(self, attempt: Attempt, known: bytes, sent: float, call: Any) -> None:
-        trip = self._host.now() - sent
+    def _ask(self, attempt: Attempt, seconds: float) -> None:
+        sent, known = self._host.now(), attempt.others[self.name].session
+        question, problem = codec.encode_hello(attempt.hello(self.name)), None
         try:
-            hello = codec.decode_hello(call.result())
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                self._leave_unanswered(sent)
+            answer = self._asks.call(GREET, question, seconds=seconds, is_cancelled=lambda: self._closing)
+        except (CallFailed, PeerRefused, OtherRelease, WrongCertificate) as error:
+            problem = error
+        with self._work:
+            self._question = None
+        if problem is not None:
             self.failed = sent
-            self._failed(attempt, translate(error, self.name, self.address))
-        except grpc.FutureCancelledError:
-            self.failed = sent
-            self._failed(attempt, "the call was cancelled")
+            self._failed(attempt, problem)
+            return
+        try:
+            hello = codec.decode_hello(answer)
         except Malformed as error:
             attempt.fail(type(error)(f"{self.name} answered with {error}"))
-        else:
-            self._unanswered, self.answered = None, sent
-            if hello.sender != self.name:
-                attempt.fail(Malformed(f"{self.name} answered with the name {hello.sender!r}"))
-                return
-            attempt.measured(self.name, trip, hello.clock, time.time(), warm=self._warm)
-            self._warm = True
-            attempt.hear(hello, known)
-            with attempt.changed:
-                attempt.changed.notify_all()
+            return
+        trip, self.answered = self._host.now() - sent, sent
+        if hello.sender != self.name:
+            attempt.fail(Malformed(f"{self.name} answered with the name {hello.sender!r}"))
+            return
+        attempt.measured(self.name, trip, hello.clock, time.time(), warm=self._warm)
+        self._warm = True
+        attempt.hear(hello, known)
+        with attempt.changed:
+            attempt.changed.notify_all()
 
-    def _failed(self, attempt: Attempt, problem: TransportError | str) -> None:
+    def _failed(self, attempt: Attempt, problem: TransportError | CallFailed) -> None:
         self._warm = False
         with attempt.changed:
             # At the start a wrong certificate is a wrong setting; later it may pass, as a lost peer may.
@@ -181,28 +148,26 @@ class Line:
         quick = int(self._rate * PIECE_BEATS * self._timeouts.beat)
         return min(max(quick, LEAST_PIECE), self._limits.chunk_bytes)
 
-    def post(self, envelope: Envelope, piece: memoryview) -> PieceReceipt:
-        """Send a piece of a message and wait for its receipt, for half of the patience at most."""
+    def post(self, envelope: Envelope, piece: memoryview, is_cancelled: Callable[[], bool]) -> PieceReceipt:
+        """Send a piece of a message and wait for its receipt, for half of the patience at most.
+
+        A connection can be dead without notice to either end, for example after a router forgot it. So a
+        piece that is too late is sent again on a new connection, with more time.
+        """
         begun, rate, self._rate = self._host.now(), self._rate, 0.0
         beats = (PATIENT_BEATS if len(piece) <= LEAST_PIECE else 2 * PIECE_BEATS) << self._late
         seconds = min(beats * self._timeouts.beat, self._timeouts.patience / 2)
-        receipt = codec.decode_receipt(self._post(codec.encode_letter(envelope, piece), timeout=seconds))
+        head = codec.encode_letter(envelope, b"")
+        try:
+            answer = self._carries.call(POST, head, piece, seconds=seconds, is_cancelled=is_cancelled)
+        except CallFailed as failure:
+            if failure.late:
+                self._late = min(self._late + 1, 8)
+            raise
         self._late = 0
         large = len(piece) >= LEAST_PIECE
         self._rate = len(piece) / max(self._host.now() - begun, 1e-6) if large else rate
-        return receipt
-
-    def too_late(self) -> None:
-        """Send the next piece on a new connection, and wait longer for it."""
-        self._late = min(self._late + 1, 8)
-        self.renew()
-
-    def renew(self) -> None:
-        """Replace the connection for messages. Its pending calls fail."""
-        with self._lock:
-            old, self._carries = self._carries, self._connect()
-            self._post = self._carries.unary_unary(POST)
-        old.close()
+        return codec.decode_receipt(answer)
 
 
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
@@ -259,7 +224,7 @@ class Sender:
             self._work.notify_all()
             under_way = bool(self._queue)
         if under_way:
-            self._line.renew()  # its call ends
+            self._line.interrupt()
         self._thread.join()
 
     @property
@@ -339,18 +304,15 @@ class Sender:
         """Send a piece once. Return its receipt, or the problem. A permanent problem ends the attempt."""
         attempt, name = self._attempt, self._line.name
         try:
-            receipt = self._line.post(envelope, piece)
-        except (grpc.FutureCancelledError, ValueError):  # its channel was closed
-            return "the call was cancelled"
-        except grpc.RpcError as error:
-            problem = translate(error, name, self._line.address)
-            if isinstance(problem, PeerRefused) and problem.reason == "OtherAttempt":
+            receipt = self._line.post(envelope, piece, lambda: self._stopped)
+        except PeerRefused as error:
+            if error.reason == OtherAttempt.__name__:
                 attempt.fail(PeerRestarted(name, f"{name} is in another attempt at the run"))
-            elif isinstance(problem, PeerRefused):
-                attempt.fail(problem)
-            elif error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                self._line.too_late()  # the connection may be dead, and neither end was told
-            return str(problem)
+            else:
+                attempt.fail(error)
+            return str(error)
+        except (CallFailed, WrongCertificate) as error:
+            return str(error)
         except Malformed as error:
             attempt.fail(Malformed(f"{name} answered with {error}"))
             return str(error)
