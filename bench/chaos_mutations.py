@@ -461,7 +461,7 @@ def greet(identity: Identity, address: str, server: Certificate, seed: int, coun
             answered += 1
             counts.write_text(str(answered))
     finally:
-        channel.drop()
+        channel.close()
 
 
 def run_mutations(asked: int, seed: int, folder: Path, *, tell: Callable[[str], None] = print) -> Report:

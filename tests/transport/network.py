@@ -159,7 +159,7 @@ class Puppet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.channel.drop()
+        self.channel.close()
 
     def hello(self, **fields: Any) -> Hello:
         plain = Hello(

@@ -183,6 +183,8 @@ class Channel:
         self._pending: Call | None = None
         self._free = 0.0
 
+    def close(self) -> None: ...
+
     def drop(self) -> None:
         if self._pending is not None:
             self._pending.fail("the call was cancelled")

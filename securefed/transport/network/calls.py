@@ -223,13 +223,14 @@ def dial(name: str, peer: Peer, context: ssl.SSLContext, seconds: float, publish
 
 
 def _connected(host: str, port: int, deadline: float, publish: Publish) -> socket.socket:
-    """Return a connection to the first address of that host that takes one."""
+    """Return a connection to the first address of that host that takes one. They share the time."""
     failed: OSError = TimeoutError()
-    for family, kind, protocol, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for number, (family, kind, protocol, _, place) in enumerate(addresses):
         end = socket.socket(family, kind, protocol)
         try:
             publish(end)
-            end.settimeout(max(deadline - time.monotonic(), 0.001))
+            end.settimeout(max((deadline - time.monotonic()) / (len(addresses) - number), 0.001))
             end.connect(place)
         except OSError as error:
             end.close()
@@ -251,7 +252,8 @@ Connect = Callable[[float, Publish], Connection]
 class Channel:
     """Calls to one peer, one at a time. The first one opens the connection, and so does one after a failure.
 
-    The calls come from one thread. Any thread may `drop` the connection, which ends a call.
+    The calls come from one thread, which alone closes the connection. Any thread may `drop` it, which ends a
+    call.
     """
 
     def __init__(self, name: str, connect: Connect) -> None:
@@ -259,6 +261,8 @@ class Channel:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._waits: socket.socket | None = None
+        self._dropped = 0
+        """How many times the connection was dropped."""
 
     def call(
         self,
@@ -268,18 +272,18 @@ class Channel:
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> bytearray:
         """Return the answer, or raise CallFailed, PeerRefused, OtherRelease or WrongCertificate."""
-        deadline = time.monotonic() + seconds
+        deadline, dropped = time.monotonic() + seconds, self._dropped
 
         def publish(end: socket.socket) -> None:
             with self._lock:
-                if is_cancelled():
+                if is_cancelled() or self._dropped != dropped:
                     raise CallFailed("the call was cancelled")
                 self._waits = end
 
         connection = self._connection
         try:
             if connection is None or connection.has_ended:
-                self.drop()
+                self.close()
                 connection = self._connection = self._connect(seconds, publish)
             publish(connection.tls)
             connection.send(what, *parts, deadline=deadline)
@@ -288,11 +292,14 @@ class Channel:
                 raise EOFError(f"an answer of {size} bytes")
             answer = connection.receive_bytes(size, deadline)
         except (OSError, EOFError) as error:
-            self.drop()
+            self.close()
             raise _failure(error, connection) from None
         except BaseException:
-            self.drop()
+            self.close()
             raise
+        finally:
+            with self._lock:
+                self._waits = None
         return concluded(self._name, how, answer)
 
     @property
@@ -301,12 +308,18 @@ class Channel:
         return self._connection
 
     def drop(self) -> None:
-        """Close the connection."""
+        """End the connection, and a call that waits for it."""
         with self._lock:
-            connection, waits = self._connection, self._waits
-            self._connection = self._waits = None
-        if waits is not None:
-            shut(waits)
+            self._dropped += 1
+            if self._waits is not None:
+                shut(self._waits)
+            if self._connection is not None:
+                shut(self._connection.tls)
+
+    def close(self) -> None:
+        """Close the connection. No call may be under way in another thread."""
+        with self._lock:
+            connection, self._connection = self._connection, None
         if connection is not None:
             connection.end()
 

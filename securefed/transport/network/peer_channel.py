@@ -65,9 +65,11 @@ class Line:
             self._work.notify_all()
         self.renew()
         self._thread.join()
+        self._asks.close()
+        self._carries.close()
 
     def renew(self) -> None:
-        """Close the connections. Calls that wait for them fail, and the next ones open new ones."""
+        """End the connections. Calls that wait for them fail, and the next ones open new ones."""
         self._asks.drop()
         self._carries.drop()
 

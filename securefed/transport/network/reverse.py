@@ -126,7 +126,7 @@ class Outbound:
         except (CallFailed, TransportError):
             pass  # it shows in greetings to the same address
         finally:
-            channel.drop()
+            channel.close()
             with self._changed:
                 self._open.discard(channel)
             self._leave_spare(channel, used=False)
