@@ -40,7 +40,7 @@ from securefed.transport.identity import Certificate, Identity, Peer
 from securefed.transport.link import Link
 from securefed.transport.message import TransportError
 from securefed.transport.network import codec
-from securefed.transport.network.calls import GREET, POST, CallFailed, Channel, contexts, dial
+from securefed.transport.network.calls import GREET, POST, CallChannel, CallFailed, contexts, dial
 
 __all__ = ["LAYERS", "Report", "mutated", "mutated_json", "run_mutations"]
 
@@ -430,7 +430,7 @@ def greet(identity: Identity, address: str, server: Certificate, seed: int, coun
     context = contexts(identity, {server.name: peer})[1][server.name]
     session = secrets.token_bytes(codec.SESSION_BYTES)
     answered = 0
-    channel = Channel(server.name, partial(dial, server.name, peer, context))
+    channel = CallChannel(server.name, partial(dial, server.name, peer, context))
     try:
 
         def hello(state: int, settings: str, facts: str) -> bytes:

@@ -20,7 +20,7 @@ from bench.ports import free_ports
 from securefed.transport import Path, Program
 from securefed.transport.message import OtherRelease, PeerRefused, TransportError
 from securefed.transport.network import Endpoint, Identity, Limits, NetworkRun, Peer, Timeouts, codec
-from securefed.transport.network.calls import GREET, POST, CallFailed, Channel, contexts, dial
+from securefed.transport.network.calls import GREET, POST, CallChannel, CallFailed, contexts, dial
 from securefed.transport.network.codec import GREETING, RUNNING, Envelope, Hello, PieceReceipt
 
 KINDS = ("number", "answer")
@@ -153,7 +153,7 @@ class Puppet:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
             context.load_verify_locations(cadata=peer.anchors.decode())
-        self.channel = Channel(target, partial(dial, target, peer, context))
+        self.channel = CallChannel(target, partial(dial, target, peer, context))
 
     def __enter__(self) -> Self:
         return self

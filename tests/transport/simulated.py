@@ -19,8 +19,7 @@ from typing import Any, cast
 from securefed.transport import Program
 from securefed.transport.network import Limits, NetworkRun, Peer, Timeouts, Waiting
 from securefed.transport.network.attempt import Attempt, Register
-from securefed.transport.network.calls import GREET, CallFailed, Connection, answered, concluded
-from securefed.transport.network.calls import Channel as RealChannel
+from securefed.transport.network.calls import GREET, CallChannel, CallFailed, Connection, answered, concluded
 from securefed.transport.network.host import Host
 from securefed.transport.network.peer_channel import Line
 from securefed.transport.network.rpc_handlers import Reception
@@ -282,7 +281,7 @@ class Process(Host):
             Task(world, self, self._keep_spares)
 
     def _line(self, other: str, line: type[Line]) -> Line:
-        channels = (cast(RealChannel, Channel(self.world, self, other)) for _ in range(2))
+        channels = (cast(CallChannel, Channel(self.world, self, other)) for _ in range(2))
         return line(other, *channels, self._limits, self.timeouts, self)
 
     def _keep_spares(self) -> None:

@@ -13,8 +13,8 @@ from securefed.transport.network import Endpoint, Peer, Timeouts
 from securefed.transport.network.calls import (
     CLOSED_AT_ONCE,
     GREET,
+    CallChannel,
     CallFailed,
-    Channel,
     contexts,
     dial,
 )
@@ -28,10 +28,10 @@ def silent() -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-def channel_to(address: str) -> Channel:
+def channel_to(address: str) -> CallChannel:
     peer = Peer(address, IDENTITIES["bank"].certificate)
     context = contexts(IDENTITIES["shop"], {"bank": peer})[1]["bank"]
-    return Channel("bank", partial(dial, "bank", peer, context))
+    return CallChannel("bank", partial(dial, "bank", peer, context))
 
 
 def test_a_call_ends_at_its_deadline(silent: str) -> None:

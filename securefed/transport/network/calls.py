@@ -249,7 +249,7 @@ Connect = Callable[[float, Publish], Connection]
 """Makes a connection within so many seconds."""
 
 
-class Channel:
+class CallChannel:
     """Calls to one peer, one at a time. The first one opens the connection, and so does one after a failure.
 
     The calls come from one thread, which alone closes the connection. Any thread may `drop` it, which ends a

@@ -29,7 +29,7 @@ from securefed.transport.identity import (
 from securefed.transport.link import Timer
 from securefed.transport.message import TransportError
 from securefed.transport.network.attempt import Attempt, Register
-from securefed.transport.network.calls import Channel, Connection, Publish, contexts, dial
+from securefed.transport.network.calls import CallChannel, Connection, Publish, contexts, dial
 from securefed.transport.network.host import Host, Limits, Timeouts, thread_starts
 from securefed.transport.network.listener import Listener
 from securefed.transport.network.peer_channel import Line
@@ -104,7 +104,7 @@ class Endpoint:
             self.address = f"{shown}:{self._listener.port}"
         for name in self._peers:
             connect = partial(self._connect, name)
-            channels = Channel(name, connect), Channel(name, connect)
+            channels = CallChannel(name, connect), CallChannel(name, connect)
             self._lines[name] = Line(name, *channels, self.limits, self.timeouts, self._host)
             if self._listener is None:
                 self._outbound[name] = Outbound(

@@ -25,7 +25,7 @@ from securefed.transport.message import (
 )
 from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
-from securefed.transport.network.calls import GREET, POST, CallFailed, Channel
+from securefed.transport.network.calls import GREET, POST, CallChannel, CallFailed
 from securefed.transport.network.codec import GREETING, Envelope, PieceReceipt
 from securefed.transport.network.host import Host, Limits, Timeouts
 
@@ -42,7 +42,13 @@ class Line:
     """The channels to a peer. They outlive attempts."""
 
     def __init__(
-        self, name: str, asks: Channel, carries: Channel, limits: Limits, timeouts: Timeouts, host: Host
+        self,
+        name: str,
+        asks: CallChannel,
+        carries: CallChannel,
+        limits: Limits,
+        timeouts: Timeouts,
+        host: Host,
     ) -> None:
         self.name = name
         self._limits, self._timeouts, self._host = limits, timeouts, host

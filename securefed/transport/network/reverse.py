@@ -17,8 +17,8 @@ from collections.abc import Callable
 from securefed.transport.message import PeerRefused, TransportError
 from securefed.transport.network.calls import (
     REVERSE,
+    CallChannel,
     CallFailed,
-    Channel,
     Connect,
     Connection,
     Handler,
@@ -74,8 +74,8 @@ class Outbound:
         self._limits, self._timeouts, self._host = limits, timeouts, host
         self._log, self._failed, self._refused = log, failed, False
         self._changed = threading.Condition()
-        self._open: set[Channel] = set()
-        self._spare: Channel | None = None
+        self._open: set[CallChannel] = set()
+        self._spare: CallChannel | None = None
         self._used = False
         """The last spare was used, so that the next one is needed at once."""
         self._closing = False
@@ -87,7 +87,7 @@ class Outbound:
             full = len(self._open) >= MOST_OPEN
             if not full:
                 try:
-                    self._begin(Channel(self._name, self._connect))
+                    self._begin(CallChannel(self._name, self._connect))
                 except TransportError as error:
                     self._failed(error)
                     return
@@ -98,13 +98,13 @@ class Outbound:
                 if full or (self._spare is None and not self._used):  # the peer may be away
                     self._changed.wait_for(lambda: self._closing, self._timeouts.beat)
 
-    def _begin(self, channel: Channel) -> None:
+    def _begin(self, channel: CallChannel) -> None:
         with self._changed:
             self._spare, self._used = channel, False
             self._open.add(channel)
         self._host.start(lambda: self._serve(channel), f"securefed-outbound-{self._name}")
 
-    def _serve(self, channel: Channel) -> None:
+    def _serve(self, channel: CallChannel) -> None:
         def handle(what: int, question: bytearray, connection: Connection, since: float) -> bytes:
             self._leave_spare(channel, used=True)
             return self._handle(what, question, connection, since)
@@ -131,7 +131,7 @@ class Outbound:
                 self._open.discard(channel)
             self._leave_spare(channel, used=False)
 
-    def _leave_spare(self, channel: Channel, *, used: bool) -> None:
+    def _leave_spare(self, channel: CallChannel, *, used: bool) -> None:
         with self._changed:
             if self._spare is channel:
                 self._spare, self._used = None, used
