@@ -24,9 +24,9 @@ def test_a_small_payload_goes_every_way(tmp_path: Path, capsys: pytest.CaptureFi
     assert found["bars"][1]["value"] == pytest.approx(found["trips"], abs=0.1)
     assert all(set(bar) == {"name", "value", "bar", "better", "met", "note"} for bar in found["bars"])
     rows = {row["way"]: row for row in found["rows"]}
-    assert list(rows) == ["bare unary call", "same, without TLS", "carrier", "with transcript"]
-    assert rows["bare unary call"]["ratio"] == 1.0
-    assert rows["carrier"]["bar"] == 0.8
+    assert list(rows) == ["bare TLS", "carrier", "with transcript"]
+    assert rows["bare TLS"]["ratio"] == 1.0
+    assert rows["carrier"]["bar"] == 0.4
     for row in rows.values():
         assert row["mib"] == 1
         assert row["seconds"] > 0

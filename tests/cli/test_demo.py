@@ -152,7 +152,7 @@ def test_every_way_of_it_is_encrypted_and_good(words: tuple[str, ...], tmp_path:
     verdict = facts["audit"]["verdict"]  # type: ignore[index]
     assert facts["protected"] and " checks passed, 0 failed, " in verdict
     if "transfer" not in words:
-        assert verdict == f"{len(CLAIMS)} checks passed, 0 failed, 0 skipped."
+        assert verdict.startswith(f"{len(CLAIMS)} checks passed, 0 failed, 0 skipped.")
     assert f"{verdict}\n" in text  # all of it, with what it leaves out
     assert facts["auc"] > (0.9 if "--data" not in words else 0.8)  # type: ignore[operator]
     if not words:

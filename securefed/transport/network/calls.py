@@ -30,7 +30,7 @@ from securefed.transport.identity import Certificate, Identity, IdentityError, P
 from securefed.transport.message import OtherRelease, PeerRefused, TransportError, WrongCertificate
 from securefed.transport.network.host import HELLO_BYTES, MOST_REFUSAL
 
-GREET, POST, REVERSE = range(1, 4)
+NO_CALL, GREET, POST, REVERSE = range(4)
 DONE, REFUSED, LATER = range(3)
 HEAD = struct.Struct(">BI")
 CONNECTING = 10.0
@@ -369,13 +369,14 @@ def serve(
         while goes_on():
             what, size = connection.receive_head(time.monotonic() + patience)
             since = time.monotonic()
-            if size > most:
-                return False
-            question = connection.receive_bytes(size, since + patience)
+            if is_call := size <= most:
+                question = connection.receive_bytes(size, since + patience)
+            else:  # another release, or a peer that misbehaves
+                what, question = NO_CALL, bytearray()
             how, answer = answered(handle, what, question, connection, since)
             connection.send(how, answer, deadline=time.monotonic() + patience)
-            if what == REVERSE and how == DONE:
-                return True
+            if not is_call or (what == REVERSE and how == DONE):
+                return is_call
     return False
 
 

@@ -56,8 +56,8 @@ class Reception:
             return self.post(question, connection, since=since)
         if what == REVERSE:
             return self.reverse(connection)
-        unknown = Malformed(f"{connection.party} sent a call of the unknown kind {what}")
-        self._refuse(connection, unknown)
+        text = f"{connection.party} sent what is not a call; all parties need the same release of securefed"
+        self._refuse(connection, Malformed(text))
 
     def greet(self, data: bytes | bytearray, connection: Connection) -> bytes:
         caller = connection.party
