@@ -11,17 +11,16 @@ import resource
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from securefed.data.columns import decided
 from securefed.data.ids import id_shape, normalise_ids
-from securefed.data.rows import read_rows
+from securefed.data.rows import Rows, read_rows
 from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError
 from securefed.files import RunDirectory, check_writable
@@ -32,7 +31,7 @@ from securefed.process.keys import PartyKeys, load_keys
 from securefed.process.model_files import read_shard
 from securefed.process.own_data import check_labels, prepare_columns, row_numbers
 from securefed.process.scoring import read_new_rows
-from securefed.settings.party import PartyFile, read_what_is_right
+from securefed.settings.party import DataSettings, PartyFile, read_what_is_right
 from securefed.transport.identity import NOT_LISTENING, Certificate, check_validity, parse_address
 
 GOOD, NOTE, PROBLEM = "good", "note", "problem"
@@ -45,8 +44,6 @@ TABLE_COPIES = 6
 LEAST_FILES = 256
 LEAST_FILE_BYTES = 64 << 20
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class Check:
@@ -57,38 +54,27 @@ class Check:
     text: str
 
 
-class _List:
-    """Findings as they come; a block that raises what users get wrong is a problem and not the end."""
+Findings = Iterator[Check]
 
-    def __init__(self) -> None:
-        self.checks: list[Check] = []
 
-    def add(self, about: str, verdict: str, text: object) -> None:
-        self.checks.append(Check(about, verdict, " ".join(str(text).split())))
+def _good(about: str, text: str) -> Check:
+    return Check(about, GOOD, text)
 
-    def good(self, about: str, text: str) -> None:
-        self.add(about, GOOD, text)
 
-    def problem(self, about: str, text: object) -> None:
-        self.add(about, PROBLEM, text)
+def _problem(about: str, text: object) -> Check:
+    return Check(about, PROBLEM, " ".join(str(text).split()))
 
-    @contextmanager
-    def of(self, about: str) -> Iterator[None]:
-        try:
-            yield
-        except DataError as error:
-            for text in error.problems:
-                self.problem(about, text)
-        except SecurefedError as error:
-            self.problem(about, error)
-        except OSError as error:
-            self.problem(about, error.strerror or error)
 
-    def tried(self, about: str, work: Callable[[], T]) -> T | None:
-        result: T | None = None
-        with self.of(about):
-            result = work()
-        return result
+def _tried(about: str, work: Findings) -> Findings:
+    """Yield what is found; what the work raises is a problem and not the end."""
+    try:
+        yield from work
+    except DataError as error:
+        yield from (_problem(about, text) for text in error.problems)
+    except SecurefedError as error:
+        yield _problem(about, error)
+    except OSError as error:
+        yield _problem(about, error.strerror or error)
 
 
 def check_party(
@@ -100,73 +86,66 @@ def check_party(
     now: datetime | None = None,
 ) -> list[Check]:
     """Look at everything. `rows` and `out` are those of a prediction that is planned."""
-    findings, moment = _List(), now or datetime.now(UTC)
     party, problems = read_what_is_right(path)
-    for problem in problems:
-        findings.problem("settings", problem)
+    findings = [_problem("settings", problem) for problem in problems]
     if party is None:
-        return findings.checks
+        return findings
     if not problems:
-        findings.good("settings", f"{path}: {party.own.name} of {', '.join(party.shared.everybody)}")
-    if not party.is_key_holder:
-        _check_data(findings, party)
-    keys = findings.tried("keys", lambda: load_keys(party, passphrase()))
-    if keys is not None:
-        kind = party.shared.key_kind if keys.holder is not None else None
-        which = "TLS and checkpoint" if kind is None else f"TLS, checkpoint and {kind}"
-        findings.good("keys", f"{which} keys in {party.keys_folder} open, and only their owner can read them")
-        if party.shared.key_kind is None:
-            findings.good("encryption", f"{party.shared.scheme}: the run makes its encryption keys itself")
-        _check_run(findings, party, keys)
-    _check_certificates(findings, party, keys, moment)
-    _check_network(findings, party)
-    _check_machine(findings, party)
+        findings.append(_good("settings", f"{path}: {party.own.name} of {', '.join(party.shared.everybody)}"))
+    keys: list[PartyKeys] = []
+    findings += _tried("data", _data(party))
+    findings += _tried("keys", _keys(party, passphrase, keys))
+    findings += _certificates(party, keys[0] if keys else None, now or datetime.now(UTC))
+    findings += [*_network(party), *_tried("engine", _engine(party)), *_tried("disk", _disk(party)), *_limits()]
     if rows is not None:
-        _check_rows(findings, party, rows)
+        findings += _tried("rows", _rows(party, rows))
         out = out or (party.run_folder / "scores.csv" if party.is_label_party else None)
-    if out is not None:
-        with findings.of("out"):
-            check_writable("out", out)
-            findings.good("out", f"{out} can be written")
-    return findings.checks
+    return findings if out is None else [*findings, *_tried("out", _out(out))]
 
 
-def _check_data(findings: _List, party: PartyFile) -> None:
+def _out(path: Path) -> Findings:
+    check_writable("out", path)
+    yield _good("out", f"{path} can be written")
+
+
+def _data(party: PartyFile) -> Findings:
     settings = party.data
-    if settings is None:
+    if settings is None or party.is_key_holder:
         return
     file = party.folder / settings.file
-    rows = findings.tried("data", lambda: read_rows(file, settings.policy))
-    if rows is None:
-        return
-    findings.good("data", f"{file}: {rows.count:,} rows")
-    name = settings.id
-    with findings.of("ids"):
-        if name is not None:
-            ids = normalise_ids(rows.ids(name), party.own.name, party.shared.id_form)
-            findings.good("ids", f"{name}: {len(ids):,}, each once; {id_shape(ids)}, such as {ids[0]!r}")
-    with findings.of("label"):
-        if settings.label is not None:
-            labels = rows.column(settings.label, "label")
-            targets, side = check_labels(labels, party.own.name, party.shared, settings.wishes)
-            findings.good("label", f"{settings.label}: {_told(targets, side)}")
-    with findings.of("data"):
-        row_numbers(rows, settings.weight, "weight", least=0.0)
-        row_numbers(rows, settings.offset, "offset")
-    with findings.of("columns"):
-        preparation, features = prepare_columns(rows, settings)
-        findings.good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
-        _check_memory(findings, features.nbytes)
-        for text in decided(preparation, rows):
-            findings.add("columns", NOTE, text)
+    rows = read_rows(file, settings.policy)
+    yield _good("data", f"{file}: {rows.count:,} rows")
+    yield from _tried("ids", _ids(party, settings, rows))
+    yield from _tried("label", _label(party, settings, rows))
+    yield from _tried("columns", _columns(settings, rows))
+    row_numbers(rows, settings.weight, "weight", least=0.0)
+    row_numbers(rows, settings.offset, "offset")
 
 
-def _check_memory(findings: _List, table: int) -> None:
-    """Compare what a run takes beside the peers' columns, which nobody knows yet, with what there is."""
-    due, there = BASE_MEMORY + TABLE_COPIES * table, machine_memory()
+def _ids(party: PartyFile, settings: DataSettings, rows: Rows) -> Findings:
+    if settings.id is not None:
+        ids = normalise_ids(rows.ids(settings.id), party.own.name, party.shared.id_form)
+        yield _good("ids", f"{settings.id}: {len(ids):,}, each once; {id_shape(ids)}, such as {ids[0]!r}")
+
+
+def _label(party: PartyFile, settings: DataSettings, rows: Rows) -> Findings:
+    if settings.label is not None:
+        labels = rows.column(settings.label, "label")
+        targets, side = check_labels(labels, party.own.name, party.shared, settings.wishes)
+        yield _good("label", f"{settings.label}: {_told(targets, side)}")
+
+
+def _columns(settings: DataSettings, rows: Rows) -> Findings:
+    preparation, features = prepare_columns(rows, settings)
+    yield _good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
+    # What a run takes beside the peers' columns, which nobody knows yet.
+    due, there = BASE_MEMORY + TABLE_COPIES * features.nbytes, machine_memory()
     text = f"a run on this table takes about {due >> 20:,} MiB, this process may use {there >> 20:,} MiB"
-    hint = "; use fewer rows or columns, or a larger machine"
-    findings.add("memory", PROBLEM if due > there else GOOD, text + (hint if due > there else ""))
+    if due > there:
+        yield _problem("memory", f"{text}; use fewer rows or columns, or a larger machine")
+    else:
+        yield _good("memory", text)
+    yield from (Check("columns", NOTE, text) for text in decided(preparation, rows))
 
 
 def _told(targets: Any, side: LabelModel) -> str:
@@ -182,111 +161,114 @@ def _told(targets: Any, side: LabelModel) -> str:
     return "two classes, " + " and ".join(f"{(targets == sign).sum():,} times {each}" for sign, each in pairs)
 
 
-def _check_run(findings: _List, party: PartyFile, keys: PartyKeys) -> None:
+def _keys(party: PartyFile, passphrase: Callable[[], str], rings: list[PartyKeys]) -> Findings:
+    """Open the keys, and look with them at what is left of an earlier run."""
+    keys, kind = load_keys(party, passphrase()), party.shared.key_kind
+    rings.append(keys)
+    which = "TLS and checkpoint" if keys.holder is None else f"TLS, checkpoint and {kind}"
+    yield _good("keys", f"{which} keys in {party.keys_folder} open, and only their owner can read them")
+    if kind is None:
+        yield _good("encryption", f"{party.shared.scheme}: the run makes its encryption keys itself")
+    yield from _tried("run", _run(party, keys))
+
+
+def _run(party: PartyFile, keys: PartyKeys) -> Findings:
     directory = RunDirectory(party.run_folder, party.own.name)
     store = CheckpointStore(
         directory.checkpoints, keys.checkpoint_key, party=party.own.name, run=party.shared.name
     )
-    with findings.of("run"):
-        if store.aligned:
-            store.read_alignment()
-            rounds = store.rounds()
-            if rounds:
-                store.read(rounds[-1])
-            last = max(rounds, default=0)
-            findings.add(
-                "run", NOTE, f"{directory.folder}: unfinished, round {last} is kept; --resume goes on"
-            )
-        elif directory.finished:
-            findings.add("run", NOTE, f"{directory.folder}: a finished run; another name, or --restart")
-        else:
-            findings.good("run", f"{directory.folder}: nothing there yet")
+    if store.aligned:
+        store.read_alignment()
+        rounds = store.rounds()
+        if rounds:
+            store.read(rounds[-1])
+        last = max(rounds, default=0)
+        yield Check("run", NOTE, f"{directory.folder}: unfinished, round {last} is kept; --resume goes on")
+    elif directory.finished:
+        yield Check("run", NOTE, f"{directory.folder}: a finished run; another name, or --restart")
+    else:
+        yield _good("run", f"{directory.folder}: nothing there yet")
 
 
-def _check_certificates(findings: _List, party: PartyFile, keys: PartyKeys | None, now: datetime) -> None:
+def _certificates(party: PartyFile, keys: PartyKeys | None, now: datetime) -> Findings:
     own = None if keys is None else keys.identity.certificate
     for each in check_validity(party.own.name, own, party.peers, now):
         about = "clock" if each.verdict == "yet" else f"certificate of {each.holder}"
-        findings.add(about, NOTE if each.verdict == "soon" else PROBLEM, each.text)
+        yield Check(about, NOTE if each.verdict == "soon" else PROBLEM, each.text)
     holders: dict[Certificate, list[str]] = {}
     for name, peer in party.peers.items():
         for pin in peer.pins:
             holders.setdefault(pin, []).append(name)
     if own is not None:
         holders.setdefault(own, []).append(party.own.name)
-    for sharing in holders.values():
-        if len(sharing) > 1:
-            findings.problem(
-                "certificates",
-                f"{' and '.join(sharing)} have the same one; ask each of them for its own certificate.pem",
-            )
-    if holders and all(len(sharing) == 1 for sharing in holders.values()):
+    shared = [names for names in holders.values() if len(names) > 1]
+    for names in shared:
+        text = f"{' and '.join(names)} have the same one; ask each of them for its own certificate.pem"
+        yield _problem("certificates", text)
+    if holders and not shared:
         first = min(certificate.ends for certificate in holders)
-        findings.good("certificates", f"{len(holders)} known, the first to end on {first:%Y-%m-%d}")
+        yield _good("certificates", f"{len(holders)} known, the first to end on {first:%Y-%m-%d}")
     written = datetime.fromtimestamp(party.path.stat().st_mtime, UTC)
     if (written - now).total_seconds() > 86400:
-        findings.problem(
-            "clock", f"it says {now:%Y-%m-%d %H:%M} UTC, and {party.path.name} was written later"
-        )
+        text = f"it says {now:%Y-%m-%d %H:%M} UTC, and {party.path.name} was written later"
+        yield _problem("clock", text)
     else:
-        findings.good("clock", f"{now:%Y-%m-%d %H:%M} UTC")
+        yield _good("clock", f"{now:%Y-%m-%d %H:%M} UTC")
 
 
-def _check_network(findings: _List, party: PartyFile) -> None:
+def _network(party: PartyFile) -> Findings:
     listen = party.own.listen
     if listen == NOT_LISTENING:
-        findings.good("port", "none: this party opens all connections itself")
+        yield _good("port", "none: this party opens all connections itself")
     else:
         host, port = parse_address(listen)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             with socket.create_server((host, port), family=family):
-                findings.good("port", f"{listen} is free")
+                yield _good("port", f"{listen} is free")
         except OSError as error:
-            findings.problem("port", f"listen: {listen} cannot be used: {error.strerror or error}")
+            yield _problem("port", f"listen: {listen} cannot be used: {error.strerror or error}")
     for name, peer in party.peers.items():
         if not peer.listens:
-            findings.good(f"address of {name}", f"none: {name} connects to this party")
+            yield _good(f"address of {name}", f"none: {name} connects to this party")
             continue
         host, port = parse_address(peer.address)
         try:
             socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            findings.problem(f"address of {name}", f"{host}: {error.strerror or error}")
+            yield _problem(f"address of {name}", f"{host}: {error.strerror or error}")
 
 
-def _check_machine(findings: _List, party: PartyFile) -> None:
-    with findings.of("engine"):
-        get_engine(party.own.engine, party.shared.scheme)
-        findings.good("engine", f"{party.own.engine or 'as many processes as there are cores'}")
-    folder = party.run_folder
-    while not folder.exists():
-        folder = folder.parent
-    with findings.of("disk"):
-        check_writable("folder", folder / "trial")
-        free = shutil.disk_usage(folder).free
-        needed = f", {LEAST_FREE >> 20} MiB are needed" if free < LEAST_FREE else ""
-        findings.add("disk", PROBLEM if needed else GOOD, f"{free >> 20:,} MiB free at {folder}{needed}")
+def _engine(party: PartyFile) -> Findings:
+    get_engine(party.own.engine, party.shared.scheme)
+    yield _good("engine", f"{party.own.engine or 'as many processes as there are cores'}")
+
+
+def _disk(party: PartyFile) -> Findings:
+    folder = next(each for each in (party.run_folder, *party.run_folder.parents) if each.exists())
+    check_writable("folder", folder / "trial")
+    free = shutil.disk_usage(folder).free
+    needed = f", {LEAST_FREE >> 20} MiB are needed" if free < LEAST_FREE else ""
+    yield Check("disk", PROBLEM if needed else GOOD, f"{free >> 20:,} MiB free at {folder}{needed}")
+
+
+def _limits() -> Findings:
     for name, number, least in (
         ("open files (ulimit -n)", resource.RLIMIT_NOFILE, LEAST_FILES),
         ("file sizes (ulimit -f)", resource.RLIMIT_FSIZE, LEAST_FILE_BYTES),
     ):
         most = resource.getrlimit(number)[0]
         if most != resource.RLIM_INFINITY and most < least:
-            findings.problem("limits", f"{name}: {most:,}, at least {least:,} are needed")
+            yield _problem("limits", f"{name}: {most:,}, at least {least:,} are needed")
     if os.geteuid() == 0:
-        findings.add("user", NOTE, "this is root; a party needs no rights but to its own folder")
+        yield Check("user", NOTE, "this is root; a party needs no rights but to its own folder")
 
 
-def _check_rows(findings: _List, party: PartyFile, file: Path) -> None:
+def _rows(party: PartyFile, file: Path) -> Findings:
     directory, shard = RunDirectory(party.run_folder, party.own.name), None
     if directory.shard.exists() and not party.is_key_holder:
-        shard = findings.tried(
-            "rows", lambda: read_shard(directory.shard, directory.preparation, party.shared)
-        )
-    with findings.of("rows"):
-        rows, unknown = read_new_rows(party, file, shard)
-        if rows is not None:
-            findings.good("rows", f"{file}: {rows.count:,} rows")
-        for line in unknown:
-            findings.add("rows", NOTE, line)
+        shard = read_shard(directory.shard, directory.preparation, party.shared)
+    rows, unknown = read_new_rows(party, file, shard)
+    if rows is not None:
+        yield _good("rows", f"{file}: {rows.count:,} rows")
+    yield from (Check("rows", NOTE, line) for line in unknown)

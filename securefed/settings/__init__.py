@@ -3,7 +3,7 @@
 protection    Blind, OwnGradient, Plain
 objectives    the settings of each objective: estimators have all of them, [run] those that parties share
 run, party    [run] and the other tables of party.toml
-describe      the template of party.toml, the tables in the docs, docstrings
+describe      the template of party.toml, docstrings
 """
 
 from __future__ import annotations

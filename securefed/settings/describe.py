@@ -1,14 +1,13 @@
-"""Texts that derive from declared settings: party.toml's template, the tables of the docs, docstrings."""
+"""Texts that derive from declared settings: party.toml's template, and docstrings."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
 from securefed.declare import Declared, Setting, declared, in_file
-from securefed.settings.objectives import OBJECTIVE_SETTINGS
 from securefed.settings.party import DataSettings, OwnSettings
 from securefed.settings.protection import PROTECTIONS, Blind
 from securefed.settings.run import run_settings
@@ -67,7 +66,7 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
         "[run]",
         'name = "first-run"',
         "# In the order of their turns; the last one has the labels.",
-        f"parties = {_toml(list(parties))}",
+        f"parties = {toml_value(list(parties))}",
         "# The party without data; with three parties or more, or in transfer learning.",
         '#key_holder = "notary"' if third is None else f'key_holder = "{third}"',
         '# "linear": all have the same people; "transfer": two parties share some.',
@@ -103,10 +102,10 @@ def _lines(settings: Mapping[str, Setting], values: Mapping[str, Any]) -> list[s
             continue
         lines += _comment(each.doc)
         if name in values:
-            lines.append(f"{name} = {_toml(values[name])}")
+            lines.append(f"{name} = {toml_value(values[name])}")
         else:
             # An example where TOML cannot write the default.
-            lines.append(f"#{name} = {_toml(each.default if each.example is None else each.example)}")
+            lines.append(f"#{name} = {toml_value(each.default if each.example is None else each.example)}")
     return lines
 
 
@@ -114,42 +113,20 @@ def _comment(text: str) -> list[str]:
     return [f"# {line}" for line in wrap(text, WIDTH)]
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Write a value as TOML does."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + " }"
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
 def toml_lines(table: Mapping[str, Any], name: str) -> list[str]:
     """Write a table with its sub-tables, without its own heading."""
-    lines = [f"{key} = {_toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    lines = [f"{key} = {toml_value(value)}" for key, value in table.items() if not isinstance(value, dict)]
     for key, value in table.items():
         if isinstance(value, dict):
             lines += [f"[{name}.{key}]", *toml_lines(value, f"{name}.{key}")]
     return lines
-
-
-def settings_tables() -> str:
-    """Every setting of party.toml in Markdown: a table for each table of the file."""
-    parts = ["### [party]", _table(declared(OwnSettings).values())]
-    parts += ["### [data]", _table(declared(DataSettings).values())]
-    for objective in OBJECTIVE_SETTINGS:
-        parts += [f'### [run], objective "{objective}"', _table(run_settings(objective).values())]
-    for kind in PROTECTIONS.values():
-        settings = [each for each in declared(kind).values() if each.in_file]
-        parts += [f'### [run.protection], kind "{kind.kind}"', _table(settings, objectives=True)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _table(settings: Iterable[Setting], *, objectives: bool = False) -> str:
-    rows = ["| setting | default | meaning |", "|---|---|---|"]
-    for each in settings:
-        writable = isinstance(each.default, str | int | float | list | tuple | dict)
-        default = f"`{_toml(each.default)}`" if writable else ""
-        only = f" ({' and '.join(each.objectives)} only)" if objectives and each.objectives else ""
-        meaning = each.doc.replace("|", "\\|")
-        rows.append(f"| `{each.name}` | {default} | {meaning}{only} |")
-    return "\n".join(rows)
 
 
 def parameters_text(settings: type[Declared]) -> str:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from securefed.settings.describe import settings_tables
-
-PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
+from tests.docs.settings_tables import END, PAGE, START, settings_tables
 
 
 def test_the_tables_in_the_docs_are_those_of_the_declarations() -> None:
-    start, end = "<!-- settings: generated -->\n", "<!-- end of settings -->"
-    text = PAGE.read_text(encoding="utf-8").split(start)[1].split(end)[0]
-    assert text.strip() == settings_tables().strip(), "make docs/reference.md anew"
+    text = PAGE.read_text(encoding="utf-8").split(START)[1].split(END)[0]
+    assert text.strip() == settings_tables().strip(), "run: python -m tests.docs.settings_tables"

@@ -40,10 +40,10 @@ from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import LinearSettings
-from securefed.settings.describe import settings_tables
 from securefed.settings.objectives import OBJECTIVE_SETTINGS
 from securefed.settings.run import RunSettings
 from securefed.transport import get_network, run_local
+from tests.docs.settings_tables import settings_tables
 from tests.extending import toy, weighted
 
 Array = NDArray[np.float64]
