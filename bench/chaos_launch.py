@@ -30,8 +30,8 @@ __all__ = ["ESCAPES", "PLACES", "resolve"]
 
 PLACES = {
     "round": ("securefed.process.recording:RunRecorder.write", "before"),
-    "booked": ("securefed.process.model_files:ScoreFile.append", "after"),
-    "mark": ("securefed.process.model_files:ScoreFile._write_mark", "before"),
+    "booked": ("securefed.protocols.scoring.score_ledger:ScoreGuard.book", "after"),
+    "mark": ("securefed.protocols.scoring.score_ledger:ScoreGuard._write_mark", "before"),
     "answer": ("securefed.protocols.blind.scoring:_tell", "before"),
     "shard": ("securefed.process.party_run:save_shard", "before"),
     "saved": ("securefed.process.party_run:save_shard", "after"),

@@ -96,7 +96,8 @@ def check_party(
     findings += _tried("data", _data(party))
     findings += _tried("keys", _keys(party, passphrase, keys))
     findings += _certificates(party, keys[0] if keys else None, now or datetime.now(UTC))
-    findings += [*_network(party), *_tried("engine", _engine(party)), *_tried("disk", _disk(party)), *_limits()]
+    findings += [*_network(party), *_tried("engine", _engine(party)), *_tried("disk", _disk(party))]
+    findings += _limits()
     if rows is not None:
         findings += _tried("rows", _rows(party, rows))
         out = out or (party.run_folder / "scores.csv" if party.is_label_party else None)
