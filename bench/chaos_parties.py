@@ -192,7 +192,7 @@ class Fleet:
                 path.unlink()
             # Every run is the first that these people are scored in; over its restarts the count goes on.
             ledger = self.ledger(name)
-            for path in (ledger, ledger.with_suffix(".mark")):
+            for path in (ledger, ledger.with_suffix(".mark"), ledger.with_name(f"{SCORE_LEDGER}-journal")):
                 path.unlink(missing_ok=True)
         for wire in self.wires.values():
             wire.mend()

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from securefed.api.party import Party, align, check_parties, common_rows, label_party
-from securefed.api.predictor import Keys, check_columns, in_order
+from securefed.api.predictor import Keys, in_order
 from securefed.api.result import RunResult
 from securefed.api.saving import Saved
 from securefed.assembly import Assembly, Trained, assembly_of
-from securefed.assembly.build import Measured, PartyData, build, known_rows, label_targets
+from securefed.assembly.base import PartyData, check_columns, known_rows
+from securefed.assembly.build import Measured, build, label_targets
 from securefed.crypto import protects
 from securefed.declare import declared
 from securefed.engine import get_engine
@@ -255,18 +256,8 @@ class Federated(Saved):
         targets, self._label_model = label_targets(
             settings, last.known_labels(), last.name, wishes, standardise=standardise
         )
-        data = {
-            party.name: PartyData(
-                features=party.features,
-                targets=targets if party is last else None,
-                labels=self._label_model if party is last else None,
-                untransformed=self.transforms_[party.name].columns.untransformed,
-                weights=party.weights,
-                offset=party.offset,
-                ids=party.agreed_ids(),
-            )
-            for party in ordered
-        }
+        data = {party.name: self._rows_of(party) for party in ordered}
+        data[last.name] = replace(data[last.name], targets=targets, labels=self._label_model)
         common = targets[rows[last.name]]
         labelled = known_rows(common)
         if not labelled.any():
@@ -296,17 +287,13 @@ class Federated(Saved):
         targets = self._label_model.targets(labels, last.name, bound)
         validation = {}
         for name, own in data.items():
-            columns, labels_here = np.zeros((last.rows, own.features.shape[1])), name == last.name
-            ids: list[str] | None = None
+            width = own.features.shape[1]
+            rows = PartyData(features=np.zeros((last.rows, width)))
             if name in scored:
-                check_columns(scored[name], columns.shape[1])
-                columns, ids = scored[name].features, scored[name].agreed_ids()
-            validation[name] = PartyData(
-                features=columns,
-                targets=targets if labels_here else None,
-                offset=last.offset if labels_here else None,
-                ids=ids,
-            )
+                rows = self._rows_of(scored[name])
+                check_columns(name, rows.features, width)
+            validation[name] = rows
+        validation[last.name] = replace(validation[last.name], targets=targets, offset=last.offset)
         return validation
 
     def _judge(self, outcome: Outcome, measured: Measured | None) -> Holdout | None:

@@ -26,7 +26,7 @@ from securefed.data.readings import Policy
 from securefed.data.rows import Rows, read_rows, rows_of
 from securefed.data.storage import new_table, row_blocks, take_rows
 from securefed.declare import check_choice
-from securefed.errors import DataError, Problems, SettingError
+from securefed.errors import DataError, Problems, SettingError, plain_text
 from securefed.labels.label_model import warn_of_label_columns
 
 Array = NDArray[np.float64]
@@ -265,9 +265,7 @@ class Party:
 
     def relabelled(self, labels: ArrayLike) -> Party:
         """The party with these labels in place of its own."""
-        party = copy(self)
-        party.labels = party._labels(labels)
-        return party
+        return self._with(labels=self._labels(labels))
 
     def agreed_ids(self) -> list[str] | None:
         """The ids in the agreed form, where there are any."""
@@ -275,21 +273,15 @@ class Party:
 
     def take(self, rows: NDArray[np.intp]) -> Party:
         """The party with these rows only, in this order."""
-        party = copy(self)
         frame = hasattr(self.features, "iloc")
-        party.features = self.features.iloc[rows] if frame else take_rows(self.features, rows)
-        party._row_numbers = self._row_numbers[rows]
-        party.ids = None if self.ids is None else self.ids[rows]
-        for name in ("labels", "weights", "offset"):
-            values = getattr(self, name)
-            setattr(party, name, None if values is None else values[rows])
-        return party
+        features = self.features.iloc[rows] if frame else take_rows(self.features, rows)
+        parts = {name: getattr(self, name) for name in ("ids", "labels", "weights", "offset", "_row_numbers")}
+        chosen = {name: None if values is None else values[rows] for name, values in parts.items()}
+        return self._with(features=features, **chosen)
 
     def with_transform(self, transform: Any) -> Party:
         """The same party with another transform, where it has none yet."""
-        party = copy(self)
-        party.transform = transform
-        return party
+        return self._with(transform=transform)
 
     def fitted(self, *, standardise: bool = True) -> tuple[Party, Fitted]:
         """This party as numbers, with what it fitted on its own rows for that."""
@@ -299,7 +291,7 @@ class Party:
             try:
                 foreign.fit(rows)
             except (TypeError, ValueError) as error:
-                raise DataError(f"{self.name}: transform cannot be fitted ({_line(error)})") from None
+                raise DataError(f"{self.name}: transform cannot be fitted ({plain_text(error)})") from None
             rows = self._through(foreign)
             names = [str(place) for place in range(rows.shape[1])]
             source = rows_of(self.name, rows, names)
@@ -340,16 +332,18 @@ class Party:
 
     def with_features(self, numbers: Array) -> Party:
         """The same people with other numbers."""
+        return self._with(features=numbers, transform=None, columns=None, policy=Policy())
+
+    def _with(self, **changes: Any) -> Party:
         party = copy(self)
-        party.transform, party.columns, party.policy = None, None, Policy()
-        party.features = numbers
+        vars(party).update(changes)
         return party
 
     def _through(self, transform: Any) -> Any:
         try:
             columns = transform.transform(self.features)
         except (TypeError, ValueError) as error:
-            raise DataError(f"{self.name}: transform cannot be applied ({_line(error)})") from None
+            raise DataError(f"{self.name}: transform cannot be applied ({plain_text(error)})") from None
         return self._finite(columns.toarray() if hasattr(columns, "toarray") else columns)
 
     def __repr__(self) -> str:
@@ -383,11 +377,6 @@ def _as_array(rows: Rows, columns: Sequence[str]) -> NDArray[Any]:
         numbers = rows.fields.numbers(name)
         table[:, place] = np.array(rows.fields[name], dtype=object) if numbers is None else numbers
     return table
-
-
-def _line(error: Exception) -> str:
-    """The first line of what a foreign library says."""
-    return str(error).strip().split("\n", 1)[0]
 
 
 def check_parties(parties: Iterable[Party]) -> list[Party]:

@@ -6,7 +6,7 @@ import inspect
 import secrets
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self
 
@@ -19,7 +19,7 @@ from tqdm import tqdm
 from securefed.api.party import Fitted, Party, align, check_parties, label_party, missing_elsewhere
 from securefed.api.result import RunResult, by_id
 from securefed.assembly import Assembly, assembly_of
-from securefed.assembly.base import Model, Part
+from securefed.assembly.base import Model, Part, PartyData, own_model
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.data.columns import column_bits
 from securefed.declare import declared
@@ -29,9 +29,8 @@ from securefed.labels.label_model import LabelModel
 from securefed.labels.several import ClassModels
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.scoring import ModelPart
-from securefed.protocols.loop import Round
+from securefed.protocols.loop import PartyContext, Round
 from securefed.protocols.messages import KINDS
-from securefed.protocols.own_gradient.sides import LinearScorer, Scorer
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.describe import parameters_text
 from securefed.settings.objectives import Labels, Monitoring, ObjectiveSettings, Simulation
@@ -208,13 +207,6 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         self.score_guards_ = kept
         return kept
 
-    def _know(self, parties: Iterable[Party]) -> None:
-        """Tell guards whom rows to score are about, where there are ids."""
-        for party in parties:
-            guard, ids = self.score_guards_.get(party.name), party.agreed_ids()
-            if guard is not None and ids is not None:
-                guard.know(party.features, [each.encode() for each in ids])
-
     # A fitted model
 
     def _fitted(self) -> None:
@@ -297,43 +289,34 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             warnings.warn(text, stacklevel=3)
         return rows
 
+    def _rows_of(self, party: Party) -> PartyData:
+        """A party's rows with prepared columns, as programs take them."""
+        fitted = self.transforms_.get(party.name)
+        return PartyData(
+            features=party.features,
+            untransformed=None if fitted is None else fitted.columns.untransformed,
+            weights=party.weights,
+            offset=party.offset,
+            ids=party.agreed_ids(),
+        )
+
     def _scores(self, listed: Sequence[Party]) -> Array:
         """The scores of rows with prepared columns."""
         if hasattr(self, "models_"):
             return np.column_stack([model._scores(listed) for model in self.models_])
         settings = self._settings(len(self.parties_))
         assembly = assembly_of(settings)
-        features: dict[str, Array] = {}
-        last = self.parties_[-1]
-        for party in listed:
-            part, fitted = self._parts[party.name], self.transforms_.get(party.name)
-            untransformed = np.arange(party.features.shape[1])
-            if fitted is not None:
-                untransformed = fitted.columns.untransformed
-            columns = assembly.scored(part, party.features, untransformed, last=party.name == last)
-            check_columns(party.with_features(columns), _columns(part))
-            features[party.name] = columns
+        last, data = self.parties_[-1], {party.name: self._rows_of(party) for party in listed}
         outputs = self._label_model.outputs
         agreement = assembly.prediction_agreement(self.parties_, outputs, self._key_holder)
-        count = listed[0].rows
+        count, programs = listed[0].rows, dict[str, Program]()
         with get_engine(settings.simulation.engine, settings.scheme) as mapper:
             guards = self._guards(settings, agreement.names)
-            self._know([party.with_features(features[party.name]) for party in listed])
             self._holders = self._keys(settings, agreement, self._fitting_holders(agreement))
-            everybody = [*agreement.names, *([] if agreement.key_holder is None else [agreement.key_holder])]
-            programs = {
-                name: assembly.prediction_program(
-                    agreement,
-                    name,
-                    self._parts.get(name),
-                    features.get(name),
-                    count,
-                    self._holders.get(name),
-                    mapper,
-                    guards.get(name),
-                )
-                for name in everybody
-            }
+            for name in (*agreement.names, *([] if agreement.key_holder is None else [agreement.key_holder])):
+                context = PartyContext(self._holders.get(name), mapper, guard=guards.get(name))
+                part, own = self._parts.get(name), data.get(name)
+                programs[name] = assembly.prediction_program(agreement, name, part, own, count, context)
             run = self._run(programs, settings.simulation)
         scores: Array = run.outcomes[last]
         rows = next((party for party in listed if party.name == last), None)
@@ -392,24 +375,6 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     def _threshold(self) -> Any:
         settings = self._settings()
         return settings.labels.threshold if hasattr(settings, "labels") else "half"
-
-
-def own_model(scorer: Scorer) -> Model:
-    """A party's model, where it knows the parameters."""
-    return scorer.model if isinstance(scorer, LinearScorer) else scorer.layer
-
-
-def _columns(part: Part) -> int | None:
-    """Columns that a part of the model takes, where it says so."""
-    if isinstance(part, ModelPart):
-        return None if part.root is None else len(part.root)
-    return getattr(own_model(part), "columns", None)
-
-
-def check_columns(party: Party, columns: int | None) -> None:
-    width = party.features.shape[1]
-    if columns not in (None, width):
-        raise DataError(f"{party.name}: {width} columns given, the model has {columns}")
 
 
 def in_order(parties: Sequence[Party], names: Sequence[str]) -> list[Party]:

@@ -15,9 +15,9 @@ from typing import Any, Self
 import numpy as np
 
 from securefed.api.party import Fitted
-from securefed.api.predictor import Keys, Predictor, own_model
+from securefed.api.predictor import Keys, Predictor
 from securefed.assembly import assembly_of
-from securefed.assembly.base import Arrays, read_part, shard_file, write_part
+from securefed.assembly.base import Arrays, own_model, read_part, shard_file, write_part
 from securefed.data.columns import FittedColumns
 from securefed.declare import declared
 from securefed.errors import DataError, SecurefedError, SettingError

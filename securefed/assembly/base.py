@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -24,20 +24,20 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from securefed.crypto import KeyHolder, Mapper
+from securefed.crypto import Serial
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.declare import check_choice
 from securefed.errors import DataError, SettingError, plain_text
 from securefed.files import UNREADABLE, release, write_atomically
+from securefed.labels.label_model import LabelModel
 from securefed.models import HiddenLayer, LocalModel
 from securefed.protocols.agreement import Agreement, Member, Objective
 from securefed.protocols.agreement import register as register_objective
 from securefed.protocols.blind.scoring import ModelPart, ScorePlan, blind_program
 from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.own_gradient.prediction import score_program
-from securefed.protocols.own_gradient.sides import Scorer
+from securefed.protocols.own_gradient.sides import LinearScorer, Scorer
 from securefed.protocols.schedules import Batches, LearningRate
-from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.objectives import ObjectiveSettings, register_settings
 from securefed.settings.protection import ByGradient
 from securefed.transport import Program
@@ -100,6 +100,7 @@ def read_part(path: Path) -> tuple[dict[str, Any], Arrays]:
 
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 Model = LocalModel | HiddenLayer
 Part = Scorer | ModelPart
 S = TypeVar("S", bound=ObjectiveSettings)
@@ -108,13 +109,41 @@ HELPER = "helper"
 """The party without data of a simulated run: it holds the key, or the second shares of a blind run."""
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PartyData:
+    """A party's rows as numbers, and what it knows of its labels."""
+
+    features: Array
+    """Prepared columns."""
+    targets: Array | None = None
+    """-1 and +1 (NaN where unknown), or numbers; a column for each class or target."""
+    labels: LabelModel | None = None
+    """How labels became targets, and how scores will become answers."""
+    untransformed: Places | None = None
+    """Which of the columns are as they were in the file; None: all."""
+    weights: Array | None = None
+    offset: Array | None = None
+    ids: Collection[str] | None = None
+    """Whom the rows are about, in the agreed form."""
+
+    @property
+    def known(self) -> NDArray[np.bool_] | None:
+        """Which rows have labels; None at a party without labels."""
+        return None if self.targets is None else known_rows(self.targets)
+
+
+def known_rows(targets: Array) -> NDArray[np.bool_]:
+    """Say which rows have targets."""
+    return np.asarray(~np.isnan(targets.reshape(len(targets), -1)).any(axis=1), dtype=np.bool_)
+
+
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
     """A party's columns and targets, of which `rows` are the common ones, in the agreed order."""
 
     features: Array
     targets: Array | None
-    rows: NDArray[np.intp]
+    rows: Places
     labelled: NDArray[np.bool_]
     """Which of the common rows have labels."""
 
@@ -162,7 +191,7 @@ class Assembly(ABC, Generic[S]):
         """Return how many columns a program takes, of so many prepared ones."""
         return prepared
 
-    def features(self, prepared: Array, untransformed: NDArray[np.intp] | None) -> Array:
+    def features(self, prepared: Array, untransformed: Places | None) -> Array:
         """Return the columns as a program takes them; `untransformed` indexes the raw ones."""
         return prepared
 
@@ -253,7 +282,7 @@ class Assembly(ABC, Generic[S]):
     def load_scorer(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> Scorer:
         """Return a part of a model whose owners know their parameters."""
 
-    def scored(self, part: Part, prepared: Array, untransformed: NDArray[np.intp], *, last: bool) -> Array:
+    def scored(self, part: Part, prepared: Array, untransformed: Places | None, *, last: bool) -> Array:
         """Return the columns of rows that are scored."""
         return self.features(prepared, untransformed)
 
@@ -269,26 +298,49 @@ class Assembly(ABC, Generic[S]):
         agreement: Agreement,
         name: str,
         part: Part | None,
-        features: Array | None,
+        data: PartyData | None,
         rows: int,
-        holder: KeyHolder | None,
-        mapper: Mapper,
-        guard: ScoreGuard | None,
+        context: PartyContext,
     ) -> Program:
         """Return one party's program of a run that only predicts.
 
         Parameters
         ----------
         part : the party's part of the model; None at a key-holder.
-        features : the columns of the rows, as `scored` gives them; None at a party that needs none.
+        data : the rows, with prepared columns; None at a party that needs none. Its guard gets to know whom
+            they are about.
         rows : how many rows are scored.
-        guard : of a party that is scored.
         """
+        features, last = None, name == agreement.label_party
+        mapper, guard = context.mapper or Serial(), context.guard
+        if data is not None and part is not None:
+            features = self.scored(part, data.features, data.untransformed, last=last)
+            check_columns(name, features, _columns(part))
+            if guard is not None and data.ids is not None:
+                guard.know(features, [each.encode() for each in data.ids])
         if isinstance(part, ModelPart):
-            if features is None and name == agreement.label_party:
+            if features is None and last:
                 features = np.zeros((rows, 1))  # in transfer learning their number is all that counts
             return blind_program(agreement, part, features, rows, self.scheme, mapper, guard)
-        return score_program(agreement, part, features, rows, holder, mapper, guard)
+        return score_program(agreement, part, features, rows, context.holder, mapper, guard)
+
+
+def own_model(scorer: Scorer) -> Model:
+    """A party's model, where it knows the parameters."""
+    return scorer.model if isinstance(scorer, LinearScorer) else scorer.layer
+
+
+def _columns(part: Part) -> int | None:
+    """Columns that a part of the model takes, where it says so."""
+    if isinstance(part, ModelPart):
+        return None if part.root is None else len(part.root)
+    return getattr(own_model(part), "columns", None)
+
+
+def check_columns(party: str, features: Array, columns: int | None) -> None:
+    """Refuse rows of another width than the model's."""
+    if columns not in (None, features.shape[1]):
+        raise DataError(f"{party}: {features.shape[1]} columns given, the model has {columns}")
 
 
 ASSEMBLIES: dict[str, type[Assembly[Any]]] = {}

@@ -5,14 +5,14 @@ What a party puts in is its own: prepared columns, labels if it has them, the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.base import Assembly, Model, Trained, TrainingRows
+from securefed.assembly.base import Assembly, Model, PartyData, Trained, TrainingRows, known_rows
 from securefed.data.storage import take_rows
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
@@ -28,40 +28,12 @@ Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PartyData:
-    """A party's rows as numbers, and what it knows of its labels."""
-
-    features: Array
-    """Prepared columns."""
-    targets: Array | None = None
-    """-1 and +1 (NaN where unknown), or numbers; a column for each class or target."""
-    labels: LabelModel | None = None
-    """How labels became targets, and how scores will become answers."""
-    untransformed: Places | None = None
-    """Which of the columns are as they were in the file; None: all."""
-    weights: Array | None = None
-    offset: Array | None = None
-    ids: Collection[str] | None = None
-    """Whom the rows are about, in the agreed form."""
-
-    @property
-    def known(self) -> NDArray[np.bool_] | None:
-        """Which rows have labels; None at a party without labels."""
-        return None if self.targets is None else known_rows(self.targets)
-
-
 @dataclass(frozen=True, eq=False)
 class Measured:
     """What the label party measures the model with."""
 
     quality: HeldOut
     own: OwnRows
-
-
-def known_rows(targets: Array) -> NDArray[np.bool_]:
-    """Say which rows have targets."""
-    return np.asarray(~np.isnan(targets.reshape(len(targets), -1)).any(axis=1), dtype=np.bool_)
 
 
 def label_targets(

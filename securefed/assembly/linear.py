@@ -263,5 +263,7 @@ class LinearAssembly(Assembly[LinearSettings]):
             raise DataError("holds a hidden layer, not a local model")
         return LinearScorer(model, float(public["margin_bound"]))
 
-    def scored(self, part: Part, prepared: Array, untransformed: NDArray[np.intp], *, last: bool) -> Array:
+    def scored(
+        self, part: Part, prepared: Array, untransformed: NDArray[np.intp] | None, *, last: bool
+    ) -> Array:
         return self.augmented(prepared, last=last) if isinstance(part, ModelPart) else prepared

@@ -168,7 +168,9 @@ class TransferAssembly(Assembly[TransferSettings]):
                 raise DataError(f"Phi has shape {phi.shape}, ({layer.width},) of finite numbers is allowed")
         return self.scorer(layer, phi)
 
-    def scored(self, part: Part, prepared: Array, untransformed: NDArray[np.intp], *, last: bool) -> Array:
+    def scored(
+        self, part: Part, prepared: Array, untransformed: NDArray[np.intp] | None, *, last: bool
+    ) -> Array:
         features = self.features(prepared, untransformed)
         return self._scored(features, label_party=last) if self.settings.blind else features
 

@@ -113,19 +113,13 @@ class TorchModel:
         state = {
             name.removeprefix("state."): array for name, array in arrays.items() if name.startswith("state.")
         }
-        expected = module.state_dict()
-        if odd := sorted(set(state) ^ set(expected)):
-            raise DataError(f"shard and module differ in {', '.join(odd)}")
-        for name, tensor in expected.items():
-            if state[name].shape != tuple(tensor.shape):
-                raise DataError(
-                    f"shard's {name} has shape {state[name].shape}, the module's {tuple(tensor.shape)}"
-                )
-            if not np.isfinite(np.asarray(state[name], dtype=np.float64)).all():
+        for name, array in state.items():
+            if not np.isfinite(np.asarray(array, dtype=np.float64)).all():
                 raise DataError(f"shard's {name} holds numbers that are not finite")
-        module.load_state_dict(
-            {name: model._torch.from_numpy(np.array(array)) for name, array in state.items()}
-        )
+        try:
+            module.load_state_dict({name: model._torch.tensor(array) for name, array in state.items()})
+        except RuntimeError as error:
+            raise DataError(f"shard and module differ: {' '.join(str(error).split())}") from None
         return model
 
     def _flat(self, tensors: Any) -> Array:

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import assembly_of
-from securefed.assembly.base import Model
-from securefed.assembly.build import PartyData, label_targets
+from securefed.assembly.base import Model, PartyData
+from securefed.assembly.build import label_targets
 from securefed.crypto import Mapper
 from securefed.data.columns import FittedColumns, choose_columns, prepare
 from securefed.data.psi import MAX_IDS, PSI_KINDS, intersect

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import assembly_of
+from securefed.assembly.base import PartyData
 from securefed.crypto import Mapper
 from securefed.data.columns import prepared
 from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
@@ -41,6 +42,7 @@ from securefed.process.message_sizes import prediction_sizes
 from securefed.process.model_files import Shard, score_guard
 from securefed.process.own_data import NothingInCommon, align, hear_count, row_numbers
 from securefed.process.recording import start_transcript
+from securefed.protocols.loop import PartyContext
 from securefed.protocols.own_gradient.sides import TransferScorer
 from securefed.settings.party import PartyFile
 from securefed.transport import Path as ClockPath
@@ -202,30 +204,26 @@ class Scoring:
                 raise SettingError(f"{text}; score the same people in the same order")
 
     async def _score(self, link: NetworkLink, rows: NDArray[np.intp]) -> Array | None:
-        part, features = None if self._shard is None else self._shard.part, self._features(rows)
+        part = None if self._shard is None else self._shard.part
         shared, assembly = self._shared, assembly_of(self._shared.settings)
         agreement = assembly.prediction_agreement(shared.parties, shared.outputs, shared.key_holder)
         count = len(rows) if self._rows is not None else self._due or 0
         link.bound(prediction_sizes(agreement, shared.settings.option("key_bits"), part, count))
-        program = assembly.prediction_program(
-            agreement, self._name, part, features, count, self._holder, self._mapper, self._guard
-        )
+        context = PartyContext(self._holder, self._mapper, guard=self._guard)
+        data = self._data(rows)
+        program = assembly.prediction_program(agreement, self._name, part, data, count, context)
         with self._same_question():
             scores: Array | None = await program(link)
         return None if scores is None else self._total(scores, rows)
 
-    def _features(self, rows: NDArray[np.intp]) -> Array | None:
-        """This party's columns of the common people, whom its guard gets to know by their ids."""
+    def _data(self, rows: NDArray[np.intp]) -> PartyData | None:
+        """This party's columns of the common people."""
         own, shard = self._rows, self._shard
         if own is None or own.features is None or shard is None:
             return None
-        last, assembly = self._name == self._shared.label_party, assembly_of(self._shared.settings)
-        columns = own.features[rows]
-        chosen = assembly.scored(shard.part, columns, shard.columns.untransformed, last=last)
-        if own.ids is not None:
-            names = self._normal(own.ids)
-            self._guard.know(chosen, [names[row].encode() for row in rows])
-        return chosen
+        names = None if own.ids is None else self._normal(own.ids)
+        ids = None if names is None else [names[row] for row in rows]
+        return PartyData(features=own.features[rows], untransformed=shard.columns.untransformed, ids=ids)
 
     def _total(self, scores: Array, rows: NDArray[np.intp]) -> Array:
         """With what the label party adds itself."""

@@ -170,9 +170,9 @@ def test_shard(torch: Any) -> None:
     assert np.array_equal(model.forward(X), loaded.forward(X))
     with pytest.raises(DataError, match="torch shards"):
         from_arrays(arrays)
-    with pytest.raises(DataError, match="differ in extra"):
+    with pytest.raises(DataError, match=r"shard and module differ: .*Unexpected key.*extra"):
         TorchModel.from_arrays(arrays | {"state.extra": np.zeros(1)}, other.module)
-    with pytest.raises(DataError, match=r"9.weight has shape \(1, 4\), the module's \(1, 3\)"):
+    with pytest.raises(DataError, match=r"size mismatch for 9.weight"):
         TorchModel.from_arrays(arrays | {"state.9.weight": np.zeros((1, 4))}, other.module)
     with pytest.raises(DataError, match="not finite"):
         TorchModel.from_arrays(arrays | {"state.9.weight": np.full((1, 3), np.nan)}, other.module)

@@ -67,6 +67,7 @@ PATIENCE = 3600.0
 
 TABLES = """
 PRAGMA synchronous = EXTRA;
+PRAGMA temp_store = MEMORY;
 CREATE TEMP TABLE asked (person BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS told (
     person BLOB, question BLOB, scoring BLOB, place BLOB, bits INTEGER, seal BLOB,
