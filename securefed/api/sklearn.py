@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from securefed.api.generalised_linear import GeneralisedLinear
+from securefed.api.estimators import GeneralisedLinear
 from securefed.api.party import Party
 from securefed.errors import DataError, SettingError
 from securefed.labels.label_model import LEAST_ROWS

@@ -1,8 +1,17 @@
-"""The generalised linear estimator (equation 2): K parties, logistic, linear or squared-hinge loss.
+"""The estimators: an objective each.
 
-model = GeneralisedLinear(algorithm=FedBCD(local_steps=20))
-model.fit([Party("shop", X1), Party("bank", X2, labels=y)])
-model.predict_proba([Party("shop", X1_new), Party("bank", X2_new)])
+GeneralisedLinear (equation 2): K parties, logistic, linear or squared-hinge loss.
+
+    model = GeneralisedLinear(algorithm=FedBCD(local_steps=20))
+    model.fit([Party("shop", X1), Party("bank", X2, labels=y)])
+    model.predict_proba([Party("shop", X1_new), Party("bank", X2_new)])
+
+TransferLearner (objective: securefed.protocols.own_gradient.sides): two parties that share some people.
+
+    bank = Party("bank", X_bank, labels=y, ids=...)    # A: labels for some of its rows
+    shop = Party("shop", X_shop, ids=...)              # B: no labels; shares some people with A
+    model = TransferLearner().fit([shop, bank])        # nobody sees anything of the other's, nor of the model
+    model.decision_function(Party("shop", X_new))      # scores of B's people, learnt by A alone
 """
 
 from __future__ import annotations
@@ -16,14 +25,16 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from securefed.api.federated import Federated
-from securefed.api.party import Fitted
+from securefed.api.party import Fitted, Party, check_parties
 from securefed.api.predictor import parameters
-from securefed.assembly import Assembly, LinearAssembly
+from securefed.assembly import Assembly, LinearAssembly, TransferAssembly
+from securefed.errors import DataError
 from securefed.labels.label_model import LabelModel
 from securefed.models import LinearModel
-from securefed.settings.objectives import LinearSettings
+from securefed.settings.objectives import LinearSettings, ObjectiveSettings, TransferSettings
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 Form = tuple[float, dict[str, dict[str, float]]]
 """An intercept, and coefficients by party and column."""
 
@@ -119,6 +130,49 @@ def _mixed(forms: Sequence[Form], slopes: Array, offset: float) -> Form:
             for column, weight in columns.items():
                 own[column] += slope * weight
     return total, weights
+
+
+class TransferLearner(Federated):
+    """Transfer learning from a party with labels (A) to one without (B), over the people they share.
+
+    In a blind run linear maps are trained over features that each party fixes by itself; they stay hidden
+    throughout. A party without `transform` gets "auto" there: splines for numbers, one-hot for categories,
+    fitted on all of its own rows. Random features come on top. With own gradients hidden layers are trained,
+    the paper's way, and from its gradients B finds A's labels.
+
+    Labels are of two classes or more, missing for some people. Three and more are trained each against the
+    rest: all in one blind run, else in one run a class.
+    """
+
+    assembly: ClassVar[type[Assembly[Any]]] = TransferAssembly
+
+    @parameters(TransferSettings)
+    def __init__(self, *first: Any, **named: Any) -> None:
+        super().__init__(*first, **named)
+
+    def _align(
+        self, settings: ObjectiveSettings, parties: Sequence[Party], *, again: bool
+    ) -> tuple[list[Party], dict[str, Places]]:
+        """Both parties with all their rows; common are those of the people they share."""
+        if len(parties) != 2:
+            raise DataError(f"parties: {len(parties)} given, transfer learning takes 2")
+        if settings.blind:
+            parties = [each.with_transform("auto") if each.transform is None else each for each in parties]
+        return super()._align(settings, parties, again=again)
+
+    def _to_score(self, parties: Any) -> list[Party]:
+        """B's rows."""
+        b_name = self.parties_[0]
+        listed = [parties] if isinstance(parties, Party) else check_parties(parties)
+        chosen = [party for party in listed if party.name == b_name]
+        if len(chosen) != 1:
+            named = ", ".join(party.name for party in listed)
+            raise DataError(f"parties: {named} given, rows of {b_name} are needed")
+        return [chosen[0].transformed(self.transforms_.get(b_name))]
+
+    @property
+    def _answered(self) -> list[str]:
+        return self.parties_[::-1]  # in B's order, as for `predict`: the score ledger counts a question once
 
 
 def MultiClass(estimator: Any = None) -> Any:  # the name of the class that it was
