@@ -167,6 +167,17 @@ def test_people_with_many_bits_of_one_scoring_do_not_stand_for_others() -> None:
         expect(ledger, [b"ann", b"bob"], 1, 10, BITS)
 
 
+def test_a_plan_looks_at_the_person_whom_it_brings_past_the_line() -> None:
+    """Ann has many bits of one scoring; a further one of Bob is his third."""
+    ledger = ScoreGuard(KEY, party="shop")
+    for number in range(20):
+        ask(ledger, bytes([number]), [b"ann"], scoring=b"training", place=bytes([number]))
+    for question in (b"a", b"b"):
+        ask(ledger, question, [b"bob"], column_bits=20.0)
+    with pytest.raises(ScoreRefusal, match=r"1 evaluations are planned, .* scored 3 times: 48 bits"):
+        expect(ledger, [b"ann", b"bob"], 1, 10, 20.0)
+
+
 def test_the_same_question_costs_nothing_and_new_people_are_counted() -> None:
     ledger = ScoreGuard(KEY, party="shop")
     for _ in range(20):

@@ -228,8 +228,7 @@ class ScoreGuard:
             database.execute(UNCOUNTED, self._name(b"", scoring, b""))
             if not database.execute("SELECT COUNT(*) FROM asked").fetchone()[0]:
                 return
-            before, bits = _most(database)
-        after = before + scorings, bits + scorings * score_bits(precision_bits, outputs)
+            after = _most(database, scorings, scorings * score_bits(precision_bits, outputs))
         state = ScoringState(self.mode, *after, entropy, precision_bits, outputs)
         self._judge(state, f"{scorings} evaluations are planned")
 
@@ -251,11 +250,8 @@ class ScoreGuard:
         of `context`. Another ciphertext of the same model is another question: nothing proves that it hides
         the same parameters. `placed`: see `blur`. `scoring`, `place`: see `book`.
         """
-        question, shown = (
-            sizes(precision_bits, fraction_bits) + context,
-            (precision_bits, self._entropy(rows)),
-        )
-        self.book(self._about(rows), question, *shown, outputs, scoring, place)
+        question, entropy = sizes(precision_bits, fraction_bits) + context, self._entropy(rows)
+        self.book(self._about(rows), question, precision_bits, entropy, outputs, scoring, place)
         noises = [
             blur(
                 rows,
@@ -461,10 +457,11 @@ def _seal(key: bytes, *row: bytes | int) -> bytes:
     return _hashed(key, b"score record", repr(row).encode())[:SEAL]
 
 
-def _most(database: sqlite3.Connection) -> tuple[int, int]:
+def _most(database: sqlite3.Connection, more: int = 0, bits: int = 0) -> tuple[int, int]:
     """Return the scorings and bits of the person nearest to a refusal, of those asked about.
 
-    People with equal rows may have many bits of few scorings; they do not stand for the others.
+    People with equal rows may have many bits of few scorings; they do not stand for the others. `more`,
+    `bits`: scorings that come on top, and their bits.
     """
-    told = [(scorings, bits) for _, scorings, bits in database.execute(TOLD)]
-    return max(told, key=lambda pair: (pair[0] > LEAST_ALLOWED, pair[1]), default=(0, 0))
+    told = [(scorings + more, before + bits) for _, scorings, before in database.execute(TOLD)]
+    return max(told, key=lambda pair: (pair[0] > LEAST_ALLOWED, pair[1]), default=(more, bits))
