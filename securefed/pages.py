@@ -11,10 +11,10 @@ from html import escape
 from typing import Any
 
 LIGHT = """--ink:#1d2433;--soft:#525c70;--line:#d9dee8;--page:#fff;--card:#f4f6fa;--link:#1f5fc4;
---c0:#2f6fde;--c1:#c96f12;--c2:#2f8561;--good:#18693f;--part:#7a4f00;--bad:#a8201a;--on:#fff;
+--c0:#2f6fde;--good:#18693f;--part:#7a4f00;--bad:#a8201a;--on:#fff;
 --public:#5f6673;--cipher:#1f5fa8;--mask:#6b46c1;--open:#8a5a00;--clear:#b3261e"""
 DARK = """--ink:#e6e9f0;--soft:#a3adc0;--line:#353e51;--page:#141821;--card:#1c2230;--link:#8ab4ff;
---c0:#6ea0ff;--c1:#f0a956;--c2:#62c79a;--good:#6fd3a0;--part:#f0c36a;--bad:#ff8a80;--on:#141821;
+--c0:#6ea0ff;--good:#6fd3a0;--part:#f0c36a;--bad:#ff8a80;--on:#141821;
 --public:#a3adc0;--cipher:#7ab5ff;--mask:#b9a3ff;--open:#f0b95a;--clear:#ff8a80"""
 
 STYLE = f"""
@@ -45,6 +45,7 @@ display:inline-block}}
 .pass{{color:var(--good);font-weight:600}}.fail{{color:var(--bad);font-weight:700}}
 .part{{color:var(--part);font-weight:600}}
 .evidence{{color:var(--soft);font-size:13px}}
+.lanes th,.lanes td{{text-align:center;padding:3px 8px;border:1px dotted var(--line)}}
 .scale{{margin:14px 0;max-width:640px}}
 .scale div{{display:grid;grid-template-columns:1fr max-content;gap:0 12px;margin:8px 0}}
 .scale i{{grid-column:1/3;display:block;height:10px;border-radius:3px;background:var(--c0);min-width:2px}}
@@ -59,7 +60,6 @@ svg text{{fill:var(--ink);font:13px system-ui,sans-serif}}
 svg .axis{{fill:var(--soft)}}svg .grid{{stroke:var(--line)}}
 svg .rule{{stroke:var(--soft);stroke-dasharray:4 4}}
 svg .line{{fill:none;stroke:var(--c0);stroke-width:2}}svg .dot{{fill:var(--c0)}}
-svg .s0{{fill:var(--c0)}}svg .s1{{fill:var(--c1)}}svg .s2{{fill:var(--c2)}}
 details{{border:1px solid var(--line);border-radius:8px;padding:0 16px;margin:14px 0}}
 summary{{cursor:pointer;padding:10px 0;font-weight:600;color:var(--link)}}
 details[open]>summary{{border-bottom:1px solid var(--line);margin-bottom:8px}}

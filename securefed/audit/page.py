@@ -1,8 +1,9 @@
-"""The audit as a section of HTML with an SVG diagram of messages, and as a page of its own."""
+"""The audit as a section of HTML with a diagram of messages, and as a page of its own."""
 
 from __future__ import annotations
 
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ LOOKS = {
     "clear": ("--clear", "IN THE CLEAR"),
 }
 """Colour and words of each protection."""
-LANE, EDGE, ROW, TOP = 180, 80, 30, 40
 MOST_ARROWS = 60
 MARKS = {"pass": "pass", "FAIL": "fail", "skip": "part"}
 USED = ("claim", "key-holder", "ledger", "masked", "opened", "receipt", "round", "transcript")
@@ -144,64 +144,43 @@ def _arrows(recorded: Recorded) -> list[tuple[Sent, int]]:
 
 def _in_order(recorded: Recorded) -> list[Sent]:
     """Return all messages in an order that fits every transcript: sent after what the sender had received."""
-    queues = {
-        name: [e for e in transcript.entries if e.event in ("sent", "received")]
-        for name, transcript in recorded.transcripts.items()
-    }
-    done: set[tuple[str, str, int]] = set()
-    ordered: list[Sent] = []
-    places = dict.fromkeys(queues, 0)
-    moved = True
-    while moved:
-        moved = False
-        for name, entries in queues.items():
-            while places[name] < len(entries):
-                entry = entries[places[name]]
-                number = int(entry.detail.get("sequence", 0))
-                if entry.event == "received":
-                    if (entry.peer, name, number) not in done:
-                        if entry.peer in queues:
-                            break
-                        ordered.append(Sent(entry.peer, name, entry))
-                else:
-                    done.add((name, entry.peer, number))
-                    ordered.append(Sent(name, entry.peer, entry))
-                places[name] += 1
-                moved = True
-    return ordered
+    order: TopologicalSorter[tuple[object, ...]] = TopologicalSorter()
+    messages: dict[tuple[object, ...], Sent] = {}
+    for name, transcript in recorded.transcripts.items():
+        before: list[tuple[object, ...]] = []
+        numbers: Counter[tuple[str, str]] = Counter()
+        for entry in (e for e in transcript.entries if e.event in ("sent", "received")):
+            ends = (name, entry.peer) if entry.event == "sent" else (entry.peer, name)
+            numbers[ends] += 1
+            event, sent = (entry.event, *ends, numbers[ends]), ("sent", *ends, numbers[ends])
+            if event == sent or entry.peer not in recorded.transcripts:
+                messages[event] = Sent(*ends, entry)
+            order.add(event, *before, *([] if event == sent else [sent]))
+            before = [event]
+    try:
+        return [messages[event] for event in order.static_order() if event in messages]
+    except CycleError:  # the transcripts contradict each other, which is a claim's matter
+        return recorded.everything
 
 
 def diagram(recorded: Recorded) -> str:
-    """Draw lifelines and arrows, coloured by a message's protection."""
-    names = list(recorded.everybody)
-    arrows = _arrows(recorded)
+    """Draw a lane for each party, and a row for each message, coloured by its protection."""
+    arrows, lanes = _arrows(recorded), list(recorded.everybody)
+    head = "".join(f"<th>{escape(name)}</th>" for name in lanes)
+    rows = []
+    for message, total in arrows:
+        colour, words = LOOKS[_protection(message)]
+        start, end = lanes.index(message.sender), lanes.index(message.receiver)
+        first, last = min(start, end), max(start, end)
+        label = f"{escape(message.entry.kind)} ({total})"
+        arrow = f"{label} →" if start < end else f"← {label}"
+        rows.append(
+            f"<tr>{'<td></td>' * first}"
+            f'<td colspan="{last - first + 1}" title="{words}" style="color:var({colour})">{arrow}</td>'
+            f"{'<td></td>' * (len(lanes) - 1 - last)}</tr>"
+        )
     shown = {_protection(message) for message, _ in arrows}
-    used = list(dict.fromkeys(look for name, look in LOOKS.items() if name in shown))
-    lanes = {name: EDGE + LANE * place for place, name in enumerate(names)}
-    width = 2 * EDGE + LANE * (len(names) - 1)
-    bottom = TOP + ROW * (len(arrows) + 1) - 10
-    height = bottom + 22 * len(used) + 16
-    lines = [
-        f'<div class="wide"><svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" role="img" aria-label="messages between the parties">'
-    ]
-    for name, x in lanes.items():
-        lines.append(f'<text x="{x}" y="18" text-anchor="middle" font-weight="bold">{escape(name)}</text>')
-        lines.append(f'<line x1="{x}" y1="28" x2="{x}" y2="{bottom}" class="grid"/>')
-    for place, (message, total) in enumerate(arrows):
-        y = TOP + ROW * (place + 1)
-        start, end = lanes[message.sender], lanes[message.receiver]
-        paint = f"var({LOOKS[_protection(message)][0]})"
-        tip = end - 7 if end > start else end + 7
-        label = f"{message.entry.kind} ({total})"
-        lines += [
-            f'<line x1="{start}" y1="{y}" x2="{tip}" y2="{y}" style="stroke:{paint};stroke-width:1.6"/>',
-            f'<polygon points="{end},{y} {tip},{y - 4} {tip},{y + 4}" style="fill:{paint}"/>',
-            f'<text x="{(start + end) / 2:.0f}" y="{y - 6}" text-anchor="middle" style="fill:{paint}">'
-            f"{escape(label)}</text>",
-        ]
-    for row, (colour, word) in enumerate(used):
-        y = bottom + 20 + 22 * row
-        lines.append(f'<line x1="4" y1="{y}" x2="34" y2="{y}" style="stroke:var({colour});stroke-width:3"/>')
-        lines.append(f'<text x="42" y="{y + 4}">{escape(word)}</text>')
-    return "\n".join([*lines, "</svg></div>"])
+    used = dict.fromkeys(look for name, look in LOOKS.items() if name in shown)
+    key = ", ".join(f'<span style="color:var({colour})">{words}</span>' for colour, words in used)
+    table_ = f'<table class="lanes"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<div class="wide">{table_}</div><p>{key}</p>'

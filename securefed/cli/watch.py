@@ -13,20 +13,21 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import secrets
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from html import escape
 from http import HTTPStatus
 from typing import Any
 
 from securefed.cli.terminal import clock, waiting_note
 from securefed.crypto import protects
-from securefed.errors import SettingError
+from securefed.errors import SettingError, plain_text
 from securefed.files import versions
 from securefed.report.page import render
 from securefed.report.summary import RoundPoint, Timeline, seconds_of
@@ -247,74 +248,62 @@ def _json(status: int, facts: Mapping[str, Any]) -> Answer:
     return status, "application/json", json.dumps(facts) + "\n"
 
 
-class Caller(asyncio.Protocol):
-    """Reads one bounded request and answers it."""
-
-    def __init__(self, answer: Callable[[str], Answer | None], callers: dict[Caller, None]) -> None:
-        """`callers`: all of them, the oldest first."""
-        self._answer, self._callers, self._head = answer, callers, b""
-
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        if len(self._callers) >= MOST_CALLERS:
-            next(iter(self._callers)).leave()
-        self._callers[self] = None
-        self._timer = asyncio.get_running_loop().call_later(REQUEST_SECONDS, self._send, _error(431))
-
-    def data_received(self, data: bytes) -> None:
-        self._head += data
-        if len(self._head) > MOST_REQUEST:
-            self._send(_error(431))
-        elif b"\r\n\r\n" in self._head:
-            self._send(self._response())
-
-    def _response(self) -> Answer:
-        first, *lines = self._head.decode("latin-1").split("\r\n")
-        method, path, *_ = *first.split(" "), ""
-        if method != "GET":
-            return _error(501)
-        hosts = [line[5:].strip() for line in lines if line.lower().startswith("host:")]
-        host, _, port = (hosts or [""])[0].rpartition(":")
-        own, own_port = self._transport.get_extra_info("sockname")[:2]
-        # Behind a public address every name will do.
-        at_home = own not in LOOPBACK or (host.strip("[]") in LOOPBACK and port == str(own_port))
-        return (self._answer(path) if at_home else None) or _error(404)
-
-    def _send(self, answer: Answer) -> None:
-        status, kind, text = answer
-        body = text.encode()
-        head = f"HTTP/1.0 {status} {HTTPStatus(status).phrase}\n{HEADERS}Content-Type: {kind}\n"
-        head += f"Content-Length: {len(body)}\n\n"
-        self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(REQUEST_SECONDS, self.leave)
-        self._transport.write(head.replace("\n", "\r\n").encode() + body)
-        self._transport.close()  # once all of it is sent
-
-    def leave(self) -> None:
-        self._callers.pop(self, None)
-        self._transport.abort()
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self._timer.cancel()
-        self._callers.pop(self, None)
-
-
 def _error(status: int) -> Answer:
     return status, "text/plain; charset=utf-8", f"{HTTPStatus(status).phrase}\n"
+
+
+def _response(head: bytes, at: tuple[Any, ...], answer: Callable[[str], Answer | None]) -> Answer:
+    """Answer one request that came in at this address and port."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, path, *_ = *first.split(" "), ""
+    if method != "GET":
+        return _error(501)
+    hosts = [line[5:].strip() for line in lines if line.lower().startswith("host:")]
+    host, _, port = (hosts or [""])[0].rpartition(":")
+    # Behind a public address every name will do.
+    at_home = at[0] not in LOOPBACK or (host.strip("[]") in LOOPBACK and port == str(at[1]))
+    try:
+        return (answer(path) if at_home else None) or _error(404)
+    except Exception as error:  # noqa: BLE001  # one answer that fails ends neither the server nor the run
+        logging.getLogger(__name__).warning("no answer to %s: %s", path[:60], plain_text(error))
+        return _error(500)
 
 
 async def _serve(
     listener: socket.socket, answer: Callable[[str], Answer | None], stop: asyncio.Event
 ) -> None:
-    callers: dict[Caller, None] = {}
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Caller(answer, callers), sock=listener)
+    callers: dict[asyncio.StreamWriter, None] = {}
+
+    async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read one bounded request and answer it."""
+        if len(callers) >= MOST_CALLERS:
+            oldest = next(iter(callers))
+            del callers[oldest]
+            oldest.transport.abort()
+        callers[writer] = None
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_SECONDS)
+            status, kind, text = _response(head, writer.get_extra_info("sockname"), answer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            status, kind, text = _error(431)
+        body = text.encode()
+        top = f"HTTP/1.0 {status} {HTTPStatus(status).phrase}\n{HEADERS}Content-Type: {kind}\n"
+        top += f"Content-Length: {len(body)}\n\n"
+        writer.write(top.replace("\n", "\r\n").encode() + body)
+        writer.close()  # once all of it is sent
+        with suppress(OSError, TimeoutError):
+            await asyncio.wait_for(writer.wait_closed(), REQUEST_SECONDS)
+        callers.pop(writer, None)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(call, sock=listener, limit=MOST_REQUEST)
     await stop.wait()
-    loop.remove_reader(listener)
-    await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})  # callers who are just coming in
+    asyncio.get_running_loop().remove_reader(listener)
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # some callers are just coming in
+        for caller in callers:
+            caller.transport.abort()
+        await asyncio.wait(tasks, timeout=0.01)
     server.close()
-    for caller in list(callers):
-        caller.leave()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ the same page shows what is there so far. Details are folded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -152,36 +152,46 @@ def _bars(measured: dict[str, Any], rows: list[tuple[str, float]], people: str, 
     """Bars that begin at chance, so that they show what the model knows. `people` is HTML."""
     name, between = str(measured["metric"]), measured.get("interval")
     most = max(1.0 - chance, *(value - chance for _, value in rows))
-    lines = []
-    for place, (who, value) in enumerate(rows):
-        between_words = ""
-        if place == 0 and between is not None:
+    lines = list[str]()
+    for who, value in rows:
+        words = shown(value, between, between=False)
+        if not lines and between is not None:
             low, high = (shown(end, between, between=False) for end in between)
-            between_words = f" <small>95%: {low} to {high}</small>"
-        lines.append(
-            f"<div class='{'other' if place else 'own'}'><span>{escape(who)}</span>"
-            f"<b>{shown(value, between, between=False)}{between_words}</b>"
-            f'<i style="width:{100 * max(0.0, value - chance) / most:.1f}%"></i></div>'
-        )
+            words += f" <small>95%: {low} to {high}</small>"
+        lines.append(_bar(who, words, (value - chance) / most, "other" if lines else "own"))
     title = f"{term(name) if name in GLOSSARY else escape(name)} on {measured['rows']:,} {people}"
     scale = f'<p class="soft">Bars begin at {chance:.2g}, which is chance.</p>'
     return f'<h2>{title}</h2><div class="scale">{"".join(lines)}</div>{scale}'
+
+
+def _bar(name: str, words: str, part: float, kind: str) -> str:
+    """A name, a number as `words` of HTML, and a bar over that part of the width."""
+    width = f'<i style="width:{100 * max(0.0, part):.1f}%"></i>'
+    return f'<div class="{kind}"><span>{escape(name)}</span><b>{words}</b>{width}</div>'
+
+
+def _amounts(rows: Iterable[tuple[str, float]], show: Callable[[float], str]) -> str:
+    """Bars that begin at zero, the longest first, of amounts above zero."""
+    largest = sorted((row for row in rows if row[1] > 0), key=lambda row: -row[1])
+    bars = (_bar(name, show(value), value / largest[0][1], "amount") for name, value in largest)
+    return f'<div class="scale">{"".join(bars)}</div>'
 
 
 def _curves(holdout: dict[str, Any]) -> str:
     """The ROC curve and the calibration plot."""
     curves, plots = holdout.get("curves") or {}, []
     if curves.get("roc"):
-        drawn = svg.square(
+        drawn = svg.curve(
             [(x, y) for x, y in curves["roc"]],
             "ROC curve",
             "false alarms: share of the first class",
             "found: share of the second class",
             diagonal="chance",
+            sizes=(),
         )
         plots.append(_plot(term("ROC curve"), drawn))
     if curves.get("calibration"):
-        drawn = svg.square(
+        drawn = svg.curve(
             [(x, y) for x, y, _ in curves["calibration"]],
             "calibration",
             "predicted probability",
@@ -279,26 +289,23 @@ def _plots(result: dict[str, Any], timing: dict[str, Any]) -> Iterable[str]:
     if len(result["history"]) > 1:
         name, title = result["metric_name"], f"{result['metric_name']} after each round"
         points = [(float(number) + 1, float(value)) for number, value in result["history"]]
-        yield _plot(escape(title), svg.line(points, title, "round", name))
-    if each := timing["each_round"]:
-        work = {name: [row[name] for row in each] for name in works}
-        numbers = [str(row["number"] + 1) for row in each]
-        drawn = svg.columns(work, numbers, "seconds of each round", "round", "seconds")
-        yield _plot("Seconds of each round", drawn)
+        yield _plot(escape(title), svg.curve(points, title, "round", name))
+    for word in works if timing["each_round"] else ():
+        points = [(row["number"] + 1.0, row[word]) for row in timing["each_round"]]
+        title = f"seconds of {word} in each round"
+        yield _plot(title.capitalize(), svg.curve(points, title, "round", "seconds"))
     if paths := timing["parties"]:
-        rows = [(name, [path[f"{word}_seconds"] for word in works]) for name, path in paths.items()]
-        yield _plot("At each party", svg.bars(rows, works, "seconds at each party", seconds))
+        rows = [
+            (f"{name}: {word}", path[f"{word}_seconds"]) for name, path in paths.items() for word in works
+        ]
+        yield _plot("At each party", _amounts(rows, seconds))
     if timing["activities"]:
-        work_done = sorted(timing["activities"].items(), key=lambda item: -item[1])
-        rows = [(name, [value]) for name, value in work_done]
-        drawn = svg.bars(rows, ("seconds",), "seconds by activity", seconds)
+        drawn = _amounts(timing["activities"].items(), seconds)
         yield _plot(f"What {escape(result['party'])} computed", drawn)
-    if kinds := {**result["sent"], **result["received"]}:
-        ways = ("sent", "received")
-        rows = [(kind, [result[way].get(kind, {}).get("bytes", 0) for way in ways]) for kind in kinds]
-        rows.sort(key=lambda row: -sum(row[1]))
-        drawn = svg.bars(rows, ways, "bytes by kind of message", size)
-        yield _plot("Bytes by kind of message", drawn)
+    if result["sent"] or result["received"]:
+        ways = [(kind, way, amount) for way in ("sent", "received") for kind, amount in result[way].items()]
+        rows = [(f"{kind}, {way}", amount["bytes"]) for kind, way, amount in ways]
+        yield _plot("Bytes by kind of message", _amounts(rows, size))
     yield "</div>"
 
 

@@ -216,6 +216,17 @@ def test_callers_who_say_nothing_or_little_keep_nobody_out() -> None:
             caller.close()
 
 
+def test_an_answer_that_fails_is_a_line_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(path: str) -> watch.Answer:
+        raise ValueError(f"nothing for {path}")
+
+    with watch.serve(broken) as address:
+        assert ask(address, "/metrics")[0] == 500
+    assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == [
+        "no answer to /metrics: nothing for /metrics"
+    ]
+
+
 def test_a_port_alone_is_on_the_loopback_address_and_one_that_is_taken_is_a_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -87,11 +87,23 @@ def test_the_report_is_one_page_that_needs_nothing(tmp_path: Path) -> None:
     made = account()
     page = render(made.result(), made.timing(), "<h2>More</h2>")
     drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    assert len(drawings) == 4 + 1  # metric, rounds, parties, activities, bytes
+    assert len(drawings) == 1 + 2  # metric, computation and communication
     for drawing in drawings:
         parsed(drawing)
     assert not re.search(r"src=|href=\"(?!#|data:)|<script|@import|url\(", page)
     assert "<h2>More</h2>" in page and "contribution" in page
+
+
+def test_bars_are_to_scale_with_the_longest_first() -> None:
+    made = account()
+    timing = {**made.timing(), "activities": {"encrypt": 1.0, "decrypt": 4.0, "open": 0.0}}
+    page = render(made.result(), timing)
+    drawn = page[page.index("computed</h3>") :]
+    assert re.findall(r"<span>(\w+)</span><b>([^<]*)</b><i style=\"width:([\d.]+)%", drawn)[:2] == [
+        ("decrypt", "4.0 s", "100.0"),
+        ("encrypt", "1.0 s", "25.0"),
+    ]
+    assert "<span>open</span>" not in drawn
 
 
 def test_names_in_a_report_are_text_and_not_markup() -> None:

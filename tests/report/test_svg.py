@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 
 import pytest
@@ -31,33 +30,24 @@ def numbers(drawing: str, tag: str, name: str) -> list[float]:
     return [float(node.getAttribute(name)) for node in parsed(drawing).getElementsByTagName(tag)]
 
 
-def test_a_line_rises_where_its_numbers_do() -> None:
-    drawing = svg.line([(1, 0.5), (2, 0.7), (3, 0.9)], "t", "round", "AUC")
+def test_a_curve_rises_where_its_numbers_do() -> None:
+    drawing = svg.curve([(1, 0.5), (2, 0.7), (3, 0.9)], "t", "round", "AUC")
     across, down = numbers(drawing, "circle", "cx"), numbers(drawing, "circle", "cy")
     assert across == sorted(across) and down == sorted(down, reverse=True)
     assert across[1] - across[0] == pytest.approx(across[2] - across[1])
 
 
 def test_one_point_is_a_plot_too() -> None:
-    parsed(svg.line([(1, 0.5)], "t", "round", "AUC"))
-    parsed(svg.columns({"a": [0.0], "b": [0.0]}, ["1"], "t", "x", "y"))
+    parsed(svg.curve([(1, 0.5)], "t", "round", "AUC"))
 
 
-def test_columns_are_stacked_to_scale() -> None:
-    drawing = svg.columns({"a": [1.0, 2.0], "b": [3.0, 4.0]}, ["1", "2"], "t", "round", "s")
-    heights = [h for h in numbers(drawing, "rect", "height") if h != 10]  # 10 is the legend's
-    assert heights[1] / heights[0] == pytest.approx(3.0, rel=0.01)
-    assert heights[3] / heights[0] == pytest.approx(4.0, rel=0.01)
-
-
-def test_bars_are_to_scale_and_say_their_total() -> None:
-    drawing = svg.bars([("x", (1.0, 1.0)), ("y", (4.0, 0.0))], ("a", "b"), "t", "{:g} MB".format)
-    widths = [w for w in numbers(drawing, "rect", "width") if w != 10]
-    assert widths[2] / widths[0] == pytest.approx(4.0, rel=0.01) and widths[3] == 0.0
-    assert re.findall(r">([\d.]+) MB<", drawing) == ["2", "4"]
+def test_points_in_the_unit_square_grow_with_their_people() -> None:
+    drawing = svg.curve([(0.2, 0.1), (0.8, 0.9)], "t", "x", "y", diagonal="d", sizes=[50, 100])
+    assert numbers(drawing, "circle", "r") == [4.5, 6.0]
+    assert not numbers(svg.curve([(0, 0), (1, 1)], "t", "x", "y", diagonal="d", sizes=()), "circle", "r")
 
 
 def test_words_are_escaped() -> None:
-    drawing = svg.bars([('<b>&"', (1.0,))], ("a",), "<t>")
+    drawing = svg.curve([(1, 0.5)], "<t>", '<b>&"', "<i>")
     parsed(drawing)
-    assert "<b>" not in drawing
+    assert "<b>" not in drawing and "<i>" not in drawing
