@@ -221,80 +221,58 @@ class Receipt:
     first: Roots
     second: Roots | None
     messages: int
-    scheme: str
-    keys: tuple[str, ...]
     problems: tuple[str, ...]
 
     @property
     def compared(self) -> bool:
         return self.second is not None
 
-    @property
-    def good(self) -> bool:
-        return not self.problems
-
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "compared": self.compared, "good": self.good}
+        return {**asdict(self), "compared": self.compared, "good": not self.problems}
 
     def __str__(self) -> str:
         pair = f"{self.first.party} and {self.first.peer}"
         if not self.compared:
             return f"{pair}: not compared, the transcript of {self.first.peer} is not here"
-        if self.problems:
-            return f"{pair}: {'; '.join(self.problems)}"
-        keys = ", ".join(key[:8] for key in self.keys) or "none"
-        return f"{pair}: the same {self.messages} messages, {self.scheme}, keys {keys}"
-
-
-def compare(first: Roots, second: Roots) -> list[str]:
-    """Return the differences of two parties' roots, in words."""
-    problems = []
-    if first.agreement != second.agreement:
-        problems.append("they ran by different agreements")
-    for sender, receiver in ((first, second), (second, first)):
-        if sender.sent != receiver.received:
-            problems.append(f"what {sender.party} sent is not what {receiver.party} received")
-    return problems
+        return f"{pair}: {'; '.join(self.problems) or f'the same {self.messages} messages'}"
 
 
 def receipts(recorded: Recorded) -> list[Receipt]:
     """Return a receipt for each pair that has a transcript here."""
-    pairs = []
+    pairs, here = [], recorded.transcripts
     for one, other in combinations(recorded.everybody, 2):
-        if one not in recorded.transcripts:
+        if one not in here:
             one, other = other, one
-        if one in recorded.transcripts:
-            pairs.append(_receipt(recorded, one, other))
+        if one not in here:
+            continue
+        messages = sum(e.event in ("sent", "received") and e.peer == other for e in here[one])
+        second, problems = None, tuple[str, ...]()
+        if other in here:
+            second = here[other].roots(one)
+            problems = (*_differences(here[one], here[other]), *_differences(here[other], here[one]))
+        pairs.append(Receipt(here[one].roots(other), second, messages, problems))
     return pairs
 
 
-def _receipt(recorded: Recorded, one: str, other: str) -> Receipt:
-    first = recorded.transcripts[one].roots(other)
-    second = recorded.transcripts[other].roots(one) if other in recorded.transcripts else None
-    problems = [] if second is None else compare(first, second)
-    if second is not None and problems:
-        problems += _where(recorded.transcripts[one], recorded.transcripts[other])
-    messages = sum(e.event in ("sent", "received") and e.peer == other for e in recorded.transcripts[one])
-    ends = (one, other, recorded.key_holder)
-    keys = tuple(key for key, (owner, _) in recorded.keys.items() if owner in ends)
-    return Receipt(first, second, messages, str(recorded.settings["scheme"]), keys, tuple(problems))
-
-
-def _where(one: Transcript, other: Transcript) -> list[str]:
-    """Return the first message of each direction on which two transcripts differ."""
-    differences = []
-    for sender, receiver in ((one, other), (other, one)):
-        sent = [e for e in sender.of("sent") if e.peer == receiver.party]
-        received = [e for e in receiver.of("received") if e.peer == sender.party]
-        for place, (left, came) in enumerate(zip_longest(sent, received)):
-            if left is None or came is None:
-                kind, word = (left.kind, "sent") if left is not None else (came.kind, "received")
-                differences.append(f"message {place} ({kind}) was {word} by one of them only")
-                break
-            if (left.digest, left.kind) != (came.digest, came.kind):
-                differences.append(f"message {place} from {sender.party} ({left.kind}) differs")
-                break
-    return differences
+def _differences(sender: Transcript, receiver: Transcript) -> Iterator[str]:
+    """Yield the first message that the sender did not send as the receiver received it."""
+    sent, received = (
+        [
+            (e.kind, e.detail.get("sequence"), e.round, e.step, e.bytes, e.digest)
+            for e in transcript.of(event)
+            if e.peer == peer.party
+        ]
+        for transcript, event, peer in ((sender, "sent", receiver), (receiver, "received", sender))
+    )
+    for place, (left, came) in enumerate(zip_longest(sent, received)):
+        if left != came:
+            kind, *_ = left or came
+            only = f"was {'sent' if left else 'received'} by one of them only"
+            yield (
+                f"what {sender.party} sent is not what {receiver.party} received: message {place} from "
+                f"{sender.party} ({kind}) {'differs' if left and came else only}"
+            )
+            return
 
 
 # A run directory: result.json, and transcript-<party>.jsonl of each party that wrote one.

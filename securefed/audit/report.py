@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from math import prod
 from textwrap import wrap
 from typing import Any
 
@@ -20,7 +19,6 @@ from securefed.audit.claims import CONTENT, FORM, Claim, Statement
 from securefed.audit.opening_claims import OPENINGS
 from securefed.audit.recorded import Receipt, Recorded, receipts
 from securefed.crypto import protects
-from securefed.crypto.shares import numbers_in
 from securefed.errors import DataError, plain_text
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
@@ -133,7 +131,6 @@ class AuditReport:
             lines.append(f"transcripts not here: {', '.join(self.recorded.missing)}")
         for name, rows in self.seen.items():
             lines += ["", f"what {name} saw", *_table(rows)]
-            lines += [f"  {line}" for line in self._own(name)]
         lines += ["", "claims"]
         for claim in self.claims:
             lines.append(f"  {claim.word}  {claim.text}")
@@ -153,23 +150,6 @@ class AuditReport:
         from securefed.audit.page import section
 
         return section(self)
-
-    def _own(self, name: str) -> list[str]:
-        """Return what a party opened for itself and for others."""
-        transcript, lines = self.recorded.transcripts[name], []
-        for kind, what in (("opening", "its own gradients"), ("score-opening", "scores")):
-            got = [e for e in transcript.of("received") if e.kind == kind]
-            numbers = sum(prod(part.shape) for e in got for part in e.parts)
-            if got:
-                lines.append(f"learned {numbers} numbers from {len(got)} openings of {what}")
-        for kind, what in (("score", "scores"), ("released", "its own parameters")):
-            numbers = sum(numbers_in(e.bytes) for e in transcript.of("received") if e.kind == kind)
-            if numbers:
-                lines.append(f"learned {numbers} numbers: {what}, blurred")
-        served = transcript.of("opened")
-        if served:
-            lines.append(f"opened {len(served)} masked blocks for others, and saw masked numbers only")
-        return lines
 
 
 def audit(
