@@ -18,13 +18,14 @@ from typing import IO, Any, Self
 
 from securefed.cli.demo_data import DemoData
 from securefed.cli.init import make_party_folder
-from securefed.cli.terminal import VARIABLE, Progress, Terminal
+from securefed.cli.party import Display
+from securefed.cli.terminal import VARIABLE, Terminal
 from securefed.crypto import protects
 from securefed.engine.processes import cores
 from securefed.errors import SecurefedError
 from securefed.files import write_atomically
-from securefed.report.page import seconds, size
 from securefed.settings.describe import toml_lines
+from securefed.settings.party import read_party_file
 from securefed.settings.run import RunSettings
 
 HELPER = "notary"
@@ -140,34 +141,22 @@ class DemoRun:
         )
         for name in self.everybody:
             self._start(name, "party", "--events", str(self._events(name)))
-        progress: Progress | None = None
+        label_party = self._data.label_party
+        display = Display(self._terminal, read_party_file(self.folder / label_party / "party.toml"))
         read, running = 0, True
         while running:
             running = self._running()
-            for event in self._news(read):
+            for facts in self._news(read):
                 read += 1
-                progress = self._show(event, progress)
+                event = facts.pop("event")
+                if event == "aligned":
+                    most = max(len(rows) for rows in self._data.train.values())
+                    people = f"{facts['rows']} people in common; no party knows more than {most}"
+                    self._terminal.say(f"private set intersection: {people}")
+                elif event in ("training", "round"):
+                    display.on_event(event, facts)
             time.sleep(POLL)
-        if progress is not None:
-            progress.close()
-
-    def _show(self, event: dict[str, Any], progress: Progress | None) -> Progress | None:
-        if event["event"] == "aligned":
-            most = max(len(rows) for rows in self._data.train.values())
-            self._terminal.say(
-                f"private set intersection: {event['rows']} people in common; no party knows more than {most}"
-            )
-        elif event["event"] == "training":
-            progress = self._terminal.progress(int(event["rounds"]), "training, round")
-            progress.begin(int(event["start"]))
-        elif event["event"] == "round" and progress is not None:
-            metric = "" if event["metric"] is None else f"AUC {event['metric']:.3f}, "
-            progress.step(
-                int(event["round"]),
-                f"{metric}sent {size(event['sent'])}, compute {seconds(event['computation'])}, "
-                f"network {seconds(event['communication'])}",
-            )
-        return progress
+        display.close()
 
     def predict(self) -> None:
         self._terminal.say(f"predicting for {len(self._data.new)} new people")

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         stack.enter_context(in_foreground(terminal))
         stack.enter_context(only_process(RunDirectory(party.run_folder, party.own.name).lock))
         mapper = stack.enter_context(started_engine(party.own.engine, party.shared.scheme))
-        display = _Display(terminal, party)
+        display = Display(terminal, party)
         listeners = [display.on_event, *_served(args, party, keys, terminal, stack)]
         events = stack.enter_context(Events(args.events, listeners))
         session = Session(party, keys, mapper, data, events)
@@ -138,7 +138,7 @@ def _served(
     return [monitor.on_event]
 
 
-def _take_part(session: Session, terminal: Terminal, display: _Display, *, restart: bool) -> PartyAccount:
+def _take_part(session: Session, terminal: Terminal, display: Display, *, restart: bool) -> PartyAccount:
     party, events = session.party, session.events
     with open_endpoint(party, session.keys) as endpoint:
         events.tell("opened", endpoint=endpoint)
@@ -233,7 +233,7 @@ def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:
     return f"{word}; nothing has begun yet; start again with: securefed party {file}"
 
 
-class _Display:
+class Display:
     """The progress of a run, for a person."""
 
     def __init__(self, terminal: Terminal, party: PartyFile) -> None:

@@ -264,7 +264,8 @@ def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
         return "everything that was sent to it, in the clear (scheme plain)"
     nothing = NOTHING_BLIND if blind else NOTHING
     gradients: list[int] = []
-    scores = released = 0
+    scores: Counter[int] = Counter()
+    released = 0
     for entry in transcript.of("received"):
         count = prod(entry.parts[0].shape) if entry.parts else 1
         if entry.kind == "opening" and entry.phase == "release":
@@ -272,21 +273,22 @@ def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
         elif entry.kind == "opening":
             gradients.append(count)
         elif entry.kind == "score-opening":
-            scores += count
+            scores[entry.round] += count
         elif entry.kind == "score":
-            scores += numbers_in(entry.bytes)
+            scores[entry.round] += numbers_in(entry.bytes)
         elif entry.kind == "released":
             released += numbers_in(entry.bytes)
         elif entry.kind == "scores":
             (shape,) = [part.shape for part in entry.parts if part.frame == "masked"] or [(0,)]
-            scores += shape[0] if shape else 0
+            scores[entry.round] += shape[0] if shape else 0
     sights = []
     if gradients:
         sights.append(f"its own gradients ({len(gradients)} openings of {max(gradients):,} numbers)")
     if released:
         sights.append(f"its own {released:,} parameters at the end")
-    if scores:
-        sights.append(f"{scores:,} scores of held-out people")
+    if scores.total():
+        times = f", in {len(scores)} evaluations" if len(scores) > 1 else ""
+        sights.append(f"{scores.total():,} scores of held-out people{times}")
     return f"{' and '.join(sights)}; otherwise {nothing}" if sights else nothing
 
 

@@ -159,7 +159,8 @@ def test_every_way_of_it_is_encrypted_and_good(words: tuple[str, ...], tmp_path:
         assert facts["auc"] > facts["auc_central"] - 0.01  # type: ignore[operator]
         assert facts["auc"] > facts["auc_alone"]  # type: ignore[operator]
         assert facts["saw"]["lab"] == "only ciphertexts and random shares"  # type: ignore[index]
-        assert "706 scores of held-out people; otherwise only ciphertexts" in facts["saw"]["clinic"]  # type: ignore[index]
+        told = facts["saw"]["clinic"]  # type: ignore[index]
+        assert "706 scores of held-out people, in 2 evaluations; otherwise only ciphertexts" in told
         assert facts["bytes"] < 10_000_000  # type: ignore[operator]
     if {"--parties", "--helper"} & set(words):
         assert "notary  only ciphertexts and random shares" in text
@@ -218,10 +219,10 @@ def test_at_a_terminal_there_are_colours_and_a_line_that_renews_itself(tmp_path:
     """And Ctrl-C in the middle stops all of it cleanly."""
     words = ("demo", "--scheme", "plain", "--rounds", "100000", "--folder", str(tmp_path / "demo"))
     screen = Screen(*words, cwd=tmp_path)
-    screen.until(r"training, round .*\r.*[2-9]\d/100000")
+    screen.until(r"clinic: round .*\r.*[2-9]\d/100000")
     assert "\x1b[1msecurefed demo" in screen.text  # bold
     assert re.search(
-        r"\r[^\n]*training, round [^\n]*sent [\d.]+ [kM]?B, compute [\d.]+ m?s, network [\d.]+ m?s",
+        r"\r[^\n]*clinic: round [^\n]*sent [\d.]+ [kM]?B  comp [\d.]+ m?s  comm [\d.]+ m?s",
         screen.text,
     )
     assert "left ~" in screen.text
