@@ -237,6 +237,17 @@ class Receipt:
         return f"{pair}: {'; '.join(self.problems) or f'the same {self.messages} messages'}"
 
 
+def compare(first: Roots, second: Roots) -> list[str]:
+    """Return the differences of two parties' roots, in words."""
+    problems = []
+    if first.agreement != second.agreement:
+        problems.append("they ran by different agreements")
+    for sender, receiver in ((first, second), (second, first)):
+        if sender.sent != receiver.received:
+            problems.append(f"what {sender.party} sent is not what {receiver.party} received")
+    return problems
+
+
 def receipts(recorded: Recorded) -> list[Receipt]:
     """Return a receipt for each pair that has a transcript here."""
     pairs, here = [], recorded.transcripts
@@ -249,7 +260,8 @@ def receipts(recorded: Recorded) -> list[Receipt]:
         second, problems = None, tuple[str, ...]()
         if other in here:
             second = here[other].roots(one)
-            problems = (*_differences(here[one], here[other]), *_differences(here[other], here[one]))
+            where = (*_differences(here[one], here[other]), *_differences(here[other], here[one]))
+            problems = (*compare(here[one].roots(other), second), *where)
         pairs.append(Receipt(here[one].roots(other), second, messages, problems))
     return pairs
 
@@ -268,10 +280,7 @@ def _differences(sender: Transcript, receiver: Transcript) -> Iterator[str]:
         if left != came:
             kind, *_ = left or came
             only = f"was {'sent' if left else 'received'} by one of them only"
-            yield (
-                f"what {sender.party} sent is not what {receiver.party} received: message {place} from "
-                f"{sender.party} ({kind}) {'differs' if left and came else only}"
-            )
+            yield f"message {place} from {sender.party} ({kind}) {'differs' if left and came else only}"
             return
 
 

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     for check in findings:
         word = {PROBLEM: "PROBLEM", NOTE: "note"}.get(check.verdict, "good")
         terminal.result(f"{word:<8} {check.about}: {check.text}")
-    found = "1 problem" if len(problems) == 1 else f"{len(problems) or 'no'} problems"
-    terminal.result(f"{found} in {len(findings)} check{'s' * (len(findings) != 1)}")
+    count = "1 problem" if len(problems) == 1 else f"{len(problems) or 'no'} problems"
+    terminal.result(f"{count} in {len(findings)} check{'s' * (len(findings) != 1)}")
     terminal.facts = {"problems": len(problems), "checks": [asdict(check) for check in findings]}
     return 2 if problems else 0

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from securefed.audit import audit, read_run, write_transcripts
+from securefed.audit import audit, compare, read_run, write_transcripts
 from securefed.cli import main
 from securefed.crypto import KEY_KINDS, FixedPoint, generate, shares
 from securefed.crypto.blind.interface import Product
@@ -241,8 +241,11 @@ def test_a_dropped_end_is_found_at_the_other_end() -> None:
 def test_two_parties_can_compare_without_showing_anything() -> None:
     transcripts = record(PROTOCOL, "paillier")
     bank, shop = transcripts["p2"].roots("p0"), transcripts["p0"].roots("p2")
-    assert (bank.sent, bank.received, bank.agreement) == (shop.received, shop.sent, shop.agreement)
+    assert compare(bank, shop) == []
     assert len(bank.sent) == len(bank.received) == 64
+    assert compare(replace(bank, sent="0" * 64), shop) == ["what p2 sent is not what p0 received"]
+    assert compare(replace(bank, received="0" * 64), shop) == ["what p0 sent is not what p2 received"]
+    assert compare(replace(bank, agreement="other"), shop) == ["they ran by different agreements"]
 
 
 def test_one_party_alone_audits_what_it_has() -> None:
