@@ -12,7 +12,7 @@ half of one. A run's directory at one party:
     prediction-<party>.jsonl  the same for the last prediction; prediction-signatures-<party>.json signs it
     shard-<party>.npz         this party's part of the model
     preparation-<party>.npz   how its columns were encoded and scaled
-    openings-<party>.log      what this party's key has opened in this run (securefed.crypto.memory)
+    openings-<party>.db       what this party's key has opened in this run (securefed.crypto.keyholder)
     checkpoints/              to go on after an interruption; encrypted
     .lock-<party>             held by the one process that works on this party's files
 
@@ -91,7 +91,7 @@ class RunDirectory:
         self.shard = self.folder / f"shard-{party}.npz"
         self.preparation = self.folder / f"preparation-{party}.npz"
         self.checkpoints = self.folder / "checkpoints"
-        self.openings = self.folder / f"openings-{party}.log"
+        self.openings = self.folder / f"openings-{party}.db"
         self.lock = self.folder / f".lock-{party}"
         self.alignments = self.folder / f".alignments-{party}"
         self.prediction_alignments = self.folder / f".prediction-alignments-{party}"

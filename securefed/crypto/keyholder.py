@@ -7,12 +7,12 @@ returns masked values.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
+import sqlite3
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -22,90 +22,79 @@ from numpy.typing import ArrayLike
 from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.scheme import Encrypted, Masked, Opened, PublicKey
 from securefed.errors import OpeningRefused, WrongKey
-from securefed.files import write_atomically
 
-MOST = 1 << 20
 DIGEST = 16
+"""Bytes of a ciphertext's SHA-256 that are kept."""
+TABLES = """
+PRAGMA synchronous = OFF;
+CREATE TABLE IF NOT EXISTS ciphertexts (digest BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS equations (block TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID;
+"""
+COUNT = """
+INSERT INTO equations VALUES (?, ?)
+ON CONFLICT (block) DO UPDATE SET count = count + excluded.count RETURNING count
+"""
 
 
 class OpeningMemory:
     """Which ciphertexts a key opened, and how many equations for which party (own_gradient.ledger).
 
-    A peer that breaks a connection could ask a new process again. So `keep` stores the memory in a file, and
-    writes it before an opening leaves. Past `MOST` ciphertexts it drops the older half. Its lines:
-
-        c <hex>                        a ciphertext, by the first 16 bytes of its SHA-256
-        e <equations> <JSON string>    equations of a block of secrets
+    A peer that breaks a connection could ask a new process again. So `keep` moves the memory to a file, which
+    is written before an opening leaves. A kill loses nothing of it.
     """
 
     def __init__(self) -> None:
-        self._ciphertexts: dict[bytes, None] = {}
-        self._equations: dict[str, int] = {}
         self._path: Path | None = None
+        self._database = self._connected(":memory:")
+
+    def _connected(self, name: str | Path) -> sqlite3.Connection:
+        database = sqlite3.connect(name, check_same_thread=False)
+        weakref.finalize(self, database.close)
+        database.executescript(TABLES)
+        return database
 
     def keep(self, path: Path) -> None:
-        """Load the file, if there is one, and append to it from now on."""
+        """Go on with the memory of a file, and with what was opened before."""
         if self._path == path:
             return
+        before = self._database.execute("SELECT digest FROM ciphertexts").fetchall()
+        with self._transaction(path):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+            self._database = self._connected(path)
+        with self._transaction(path) as database:
+            database.executemany("INSERT OR IGNORE INTO ciphertexts VALUES (?)", before)
         self._path = path
-        for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else ():
-            self._read(line)
-        self._bound()
 
-    def _read(self, line: bytes) -> None:
-        """Parse a line. A kill may cut a line short, but only before its ciphertext is opened."""
-        kind, _, rest = line.partition(b" ")
+    @contextmanager
+    def _transaction(self, path: Path | None) -> Iterator[sqlite3.Connection]:
+        """Write all or nothing. What cannot be remembered is not opened."""
         try:
-            if kind == b"c" and len(rest) == 2 * DIGEST:
-                self._ciphertexts[bytes.fromhex(rest.decode("ascii"))] = None
-            elif kind == b"e":
-                equations, _, block = rest.partition(b" ")
-                name = str(json.loads(block))
-                self._equations[name] = self._equations.get(name, 0) + int(equations)
-        except ValueError:
-            return
+            with self._database as database:
+                yield database
+        except sqlite3.IntegrityError:
+            raise OpeningRefused(
+                "a ciphertext of this block was opened before; each opening takes a fresh mask"
+            ) from None
+        except (OSError, sqlite3.Error) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise OpeningRefused(f"cannot write {path}: {reason}") from None
 
     def admit(self, digests: Sequence[bytes]) -> None:
         """Record ciphertexts, by their SHA-256, as opened, or raise OpeningRefused if one was before."""
-        short = [digest[:DIGEST] for digest in digests]
-        if len(set(short)) < len(short) or any(digest in self._ciphertexts for digest in short):
-            raise OpeningRefused(
-                "a ciphertext of this block was opened before; each opening takes a fresh mask"
-            )
-        self._ciphertexts.update(dict.fromkeys(short))
-        self._append("".join(f"c {digest.hex()}\n" for digest in short))
-        self._bound()
+        with self._transaction(self._path) as database:
+            rows = [(digest[:DIGEST],) for digest in digests]
+            database.executemany("INSERT INTO ciphertexts VALUES (?)", rows)
 
     def count(self, block: str, equations: int) -> int:
         """Return the equations of a block in all processes of the run, including these; 0 without a file."""
         if self._path is None:
             return 0
-        self._equations[block] = self._equations.get(block, 0) + equations
-        self._append(f"e {equations} {json.dumps(block)}\n")
-        return self._equations[block]
-
-    def _append(self, text: str) -> None:
-        if self._path is None:
-            return
-        try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            with os.fdopen(descriptor, "ab") as file:
-                file.write(text.encode("ascii"))
-        except OSError as error:
-            # What cannot be remembered is not opened.
-            raise OpeningRefused(f"cannot write {self._path}: {error.strerror}") from None
-
-    def _bound(self) -> None:
-        if len(self._ciphertexts) <= MOST:
-            return
-        self._ciphertexts = dict.fromkeys(islice(self._ciphertexts, MOST // 2, None))
-        if self._path is not None:
-            lines = [f"e {count} {json.dumps(block)}\n" for block, count in self._equations.items()]
-            lines += [f"c {digest.hex()}\n" for digest in self._ciphertexts]
-            write_atomically(self._path, "".join(lines).encode("ascii"))
+        with self._transaction(self._path) as database:
+            ((total,),) = database.execute(COUNT, (block, equations))
+            return int(total)
 
     def __len__(self) -> int:
-        return len(self._ciphertexts)
+        return int(self._database.execute("SELECT count(*) FROM ciphertexts").fetchone()[0])
 
 
 class SecretKey(ABC):

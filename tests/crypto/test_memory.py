@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from securefed.crypto import FixedPoint, KeyHolder, generate, keyholder
+from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.crypto.keyholder import OpeningMemory
 from securefed.crypto.paillier.arrays import PaillierMasked
 from securefed.crypto.paillier.keys import PaillierSecretKey
@@ -33,7 +35,7 @@ def test_a_replay_after_a_restart(tmp_path: Path) -> None:
     """Without a file a key opens again what it opened in its last process; with one it does not, even where
     the ciphertexts come in another block.
     """
-    file, first = tmp_path / "openings.log", generate("paillier", key_bits=2048)
+    file, first = tmp_path / "openings.db", generate("paillier", key_bits=2048)
     first.memory.keep(file)
     masked, _ = first.public.encrypt(np.zeros((2, 40)), FIXED).mask()
     assert isinstance(masked, PaillierMasked) and masked.ciphertexts > 1
@@ -52,23 +54,21 @@ def test_a_replay_after_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", ["paillier", "ckks", "plain"])
 def test_every_scheme_has_one(scheme: str, tmp_path: Path) -> None:
     holder = generate(scheme, key_bits=2048)
-    holder.memory.keep(tmp_path / "openings.log")
+    holder.memory.keep(tmp_path / "openings.db")
     masked, _ = holder.public.encrypt(np.zeros(3), FIXED).mask()
     holder.open(masked)
     again = OpeningMemory()
-    again.keep(tmp_path / "openings.log")
+    again.keep(tmp_path / "openings.db")
     with pytest.raises(OpeningRefused):
         again.admit([hashlib.sha256(part).digest() for part in masked.fresh_parts()])
 
 
-def test_what_a_kill_cut_short_is_passed_over(tmp_path: Path) -> None:
-    file, one = tmp_path / "openings.log", OpeningMemory()
+def test_it_goes_on_in_another_process(tmp_path: Path) -> None:
+    file, one = tmp_path / "openings.db", OpeningMemory()
     one.keep(file)
     one.admit([digest(1), digest(2)])
     assert one.count("shop: residuals, round 3", 7) == 7
     assert one.count("shop: residuals, round 3", 7) == 14
-    with open(file, "ab") as log:
-        log.write(b'nonsense\ne x "y"\ne 5 not-json\nc 00zz' + b"z" * 28 + b"\nc 0123")
     other = OpeningMemory()
     other.keep(file)
     other.keep(file)  # once is enough
@@ -90,24 +90,50 @@ def test_a_ciphertext_twice_in_one_block() -> None:
         OpeningMemory().admit([digest(1), digest(1)])
 
 
-def test_it_is_bounded_and_forgets_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyholder, "MOST", 8)
-    file, record = tmp_path / "openings.log", OpeningMemory()
-    record.keep(file)
-    record.count("block", 3)
-    for number in range(30):
-        record.admit([digest(number)])
-        assert len(record) <= 8
-    again = OpeningMemory()
-    again.keep(file)
-    assert len(again) == len(record) and again.count("block", 1) == 4
+def test_what_was_opened_before_there_was_a_file_is_remembered(tmp_path: Path) -> None:
+    record = OpeningMemory()
+    record.admit([digest(1)])
+    record.keep(tmp_path / "openings.db")
     with pytest.raises(OpeningRefused):
-        again.admit([digest(29)])
-    again.admit([digest(0)])
+        record.admit([digest(1)])
+    again = OpeningMemory()
+    again.keep(tmp_path / "openings.db")
+    with pytest.raises(OpeningRefused):
+        again.admit([digest(1)])
+
+
+KILLED = """
+import hashlib, os, pathlib, signal, sys
+from securefed.crypto.keyholder import OpeningMemory
+record = OpeningMemory()
+record.keep(pathlib.Path(sys.argv[1]))
+record.admit([hashlib.sha256(b"1").digest()])
+record.count("block", 3)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_loses_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "openings.db"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(file)], check=False)
+    assert killed.returncode == -9
+    record = OpeningMemory()
+    record.keep(file)
+    assert record.count("block", 1) == 4
+    with pytest.raises(OpeningRefused):
+        record.admit([digest(1)])
 
 
 def test_what_cannot_be_remembered_is_not_opened(tmp_path: Path) -> None:
     record = OpeningMemory()
-    record.keep(tmp_path / "nowhere" / "openings.log")
     with pytest.raises(OpeningRefused, match=r"cannot write .*: No such file"):
-        record.admit([digest(1)])
+        record.keep(tmp_path / "nowhere" / "openings.db")
+    other = tmp_path / "other"
+    other.write_text("something else, which is longer than the head of a database" * 10)
+    with pytest.raises(OpeningRefused, match=r"cannot write .*: file is not a database"):
+        record.keep(other)
+    full = OpeningMemory()
+    full.keep(tmp_path / "openings.db")
+    full._database.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(OpeningRefused, match=r"cannot write .*: database or disk is full"):
+        full.admit([digest(number) for number in range(10_000)])
