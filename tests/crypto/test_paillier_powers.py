@@ -1,4 +1,4 @@
-"""Products of powers: every method and window agrees with one pow per term."""
+"""Products of powers: every window agrees with one pow per term."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from securefed.crypto import shares
 from securefed.crypto.paillier import powers
 from securefed.crypto.paillier.powers import (
-    BUCKET_WINDOWS,
-    TABLE_WINDOWS,
+    WINDOWS,
     Cut,
     Halves,
     PowerColumn,
@@ -28,7 +27,6 @@ from securefed.crypto.shares import WIDTH
 
 N = mpz(0xC57665EF6AE364F4555607AB86494D25 * 0xC27125374415D6E0F4C8B66AD09ED491)
 SQUARE = N * N
-CUTS = [(True, window) for window in TABLE_WINDOWS] + [(False, window) for window in BUCKET_WINDOWS]
 
 
 def naive(bases: list[mpz], exponents: list[list[int]]) -> list[int]:
@@ -62,25 +60,23 @@ def test_pieces_of_a_column_are_right(problem: tuple[list[mpz], np.ndarray, int]
     assert products == naive(bases, exponents.tolist())
 
 
-@pytest.mark.parametrize(("straus", "window"), CUTS)
+@pytest.mark.parametrize("window", WINDOWS)
 @settings(deadline=None, max_examples=15)
 @given(problem=problems())
-def test_every_method_and_window_is_right(
-    straus: bool, window: int, problem: tuple[list[mpz], np.ndarray, int]
-) -> None:
+def test_every_window_is_right(window: int, problem: tuple[list[mpz], np.ndarray, int]) -> None:
     bases, exponents, bits = problem
-    column = PowerColumn(N, bases, exponents, Cut(straus, window, bits))
+    column = PowerColumn(N, bases, exponents, Cut(window, bits))
     assert column_powers(column) == naive(bases, exponents.tolist())
 
 
-@pytest.mark.parametrize(("straus", "window"), CUTS)
+@pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("bits", [1, 18, 84, 102, 103, 104])
-def test_digits_are_those_of_plain_integers(straus: bool, window: int, bits: int) -> None:
+def test_digits_are_those_of_plain_integers(window: int, bits: int) -> None:
     """Up to 103 bits exactly. With 104 bits, numbers modulo 2**105, they are within 2**105."""
     drawn = [secrets.randbelow(2 * (1 << bits) + 1) - (1 << bits) for _ in range(27)]
     drawn[:5] = 1 << bits, -(1 << bits), 0, 1, -1
     limbs = np.stack([shares.from_integer(number) for number in drawn], axis=1)
-    cut = Cut(straus, window, bits)
+    cut = Cut(window, bits)
     digits = digits_of(limbs.reshape(-1, 3, 9), cut)
     for level, top in zip(digits, cut.tops, strict=True):
         assert int(np.abs(level).max()) <= top
@@ -93,10 +89,8 @@ def test_digits_are_those_of_plain_integers(straus: bool, window: int, bits: int
 def test_exponents_in_limbs_are_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(powers, "DIGITS_AT_ONCE", 4)
     bases, exponents = [mpz(3), mpz(5)], np.array([[123456, -654321], [0, 7], [-1, 1], [2, 3]])
-    for straus in (True, False):
-        cut = Cut(straus, 4, 24)
-        for form in (exponents, shares.from_integers(exponents)):
-            assert column_powers(PowerColumn(N, bases, form, cut)) == naive(bases, exponents.tolist())
+    for form in (exponents, shares.from_integers(exponents)):
+        assert column_powers(PowerColumn(N, bases, form, Cut(4, 24))) == naive(bases, exponents.tolist())
 
 
 class Counted:
@@ -110,9 +104,8 @@ class Counted:
         return other * self._value
 
 
-@pytest.mark.parametrize("straus", [True, False])
-def test_zeros_take_as_many_steps_as_anything(straus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, cut, tables = 20, Cut(straus, 4, 20), powers._tables
+def test_zeros_take_as_many_steps_as_anything() -> None:
+    rows, cut = 20, Cut(4, 20)
     bases = [mpz(secrets.randbelow(int(N) - 1) + 1) for _ in range(rows)]
     halves, rng, steps = Halves.of(bases, N), np.random.default_rng(5), []
     for exponents in (np.zeros((2, rows), int), np.ones((2, rows), int), rng.integers(-9e5, 9e5, (2, rows))):
@@ -121,38 +114,15 @@ def test_zeros_take_as_many_steps_as_anything(straus: bool, monkeypatch: pytest.
         def wrap(values: list[mpz], tally: list[int] = tally) -> Any:
             return [Counted(value, tally) for value in values]
 
-        def counted(*sizes: Any, wrap: Any = wrap) -> Any:
-            factors, parts = tables(*sizes)
-            return [wrap(table) for table in factors], parts
-
         column = PowerColumn(N, bases, exponents, cut)
-        if straus:
-            monkeypatch.setattr(powers, "_tables", counted)
-            powers._straus(column, halves)
-        else:
-            powers._pippenger(column, Halves(wrap(halves.r), halves.e, wrap(halves.s), halves.f))
+        powers._products(column, Halves(wrap(halves.r), halves.e, wrap(halves.s), halves.f))
         steps.append(tally[0])
     assert steps == [2 * rows * cut.levels] * 3
 
 
-@pytest.mark.parametrize(
-    ("outputs", "rows", "bits", "straus"),
-    [
-        (16, 16, 24, True),
-        (32, 64, 24, True),
-        (16, 1032, 24, False),
-        (50, 4096, 24, False),
-        (21, 21, 104, True),
-    ],
-)
-def test_the_method_follows_the_shape(outputs: int, rows: int, bits: int, straus: bool) -> None:
-    cut = choose_cut(rows, outputs, bits, 2048)
-    assert cut.straus == straus
+@pytest.mark.parametrize(("rows", "bits"), [(16, 24), (64, 24), (1032, 24), (4096, 24), (21, 104)])
+def test_the_window_follows_the_shape(rows: int, bits: int) -> None:
+    cut = choose_cut(rows, bits)
     # Below one multiplication a bit and term, far below in fact.
-    assert cut.cost(rows, outputs) < bits * outputs * rows
-
-
-def test_tables_are_bounded() -> None:
-    """A million rows do not get tables of a gigabyte."""
-    cut = choose_cut(1_000_000, 1000, 24, 2048)
-    assert not cut.straus or cut.window == 2
+    assert cut.cost(rows) < bits * rows
+    assert cut.window >= choose_cut(rows // 2, bits).window

@@ -7,14 +7,12 @@ Half-size factors. Every base is x = r (1 + n e) mod n**2 with r = x mod n, and 
 
     prod x_i ** t_i  =  prod r_i ** t_i  *  (1 + n * sum t_i e_i)
 
-The sum costs almost nothing, and a step with a factor below n costs 0.6 of one with a factor below n**2. A
-count of multiplications picks a method and its window w for each shape:
+The sum costs almost nothing, and a step with a factor below n costs 0.6 of one with a factor below n**2.
 
-- *Straus*, for few rows: a table of powers of each base, shared by all outputs. A digit d costs a product
-  with base ** (d + 2**(w - 1) + 1), so no entry is 1, and the common surplus is divided out.
-- *Pippenger*, for many rows: bases are multiplied into the bucket of their digit's magnitude, negative ones
-  as inverses. Running products combine the buckets. Every bucket begins with the same filler, which is
-  divided out, and 0 has a bucket that nobody reads.
+Buckets (Pippenger): bases are multiplied into the bucket of their digit's magnitude, negative ones as
+inverses. Running products combine the buckets. Every bucket begins with the same filler, which is divided
+out, and 0 has a bucket that nobody reads. A count of multiplications picks the bits of a digit for each
+shape.
 
 Bases are units mod n**2, validated on arrival: GMP aborts the process on some calls with others.
 """
@@ -23,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from operator import getitem, mul
+from operator import mul
 
 import gmpy2
 import numpy as np
@@ -35,37 +33,29 @@ from securefed.crypto.shares import LIMB_BITS, LIMBS, WIDTH, carry, from_integer
 
 Integers = NDArray[np.int64]
 
-# Costs in multiplications mod n**2, measured at 2048 and 3072 bits; they only have to rank the plans.
+# Costs in multiplications mod n**2, measured at 2048 and 3072 bits; they only have to rank the windows.
 STEP = 0.6
-"""Multiplication by a half-size factor in cache."""
-TABLE_STEP = 0.75
-"""Multiplication by a half-size factor from a large table."""
+"""Multiplication by a half-size factor."""
 SQUARING = 0.87
-HALVING = 1.8
-"""Conversion of one base into half-size form."""
-TABLE_ENTRY = 1.4
-MOST_TABLE_BYTES = 1 << 28
 DIGITS_AT_ONCE = 1 << 13
 """Exponents whose digits are in memory at once, whole outputs."""
-TABLE_WINDOWS = range(2, 8)
-BUCKET_WINDOWS = range(2, 13)
+WINDOWS = range(2, 13)
 
 
 @dataclass
 class Cut:
-    """How exponents are cut into digits, and which method takes them.
+    """How exponents are cut into digits.
 
     All but the highest digit are from -2**(w - 1) to 2**(w - 1) - 1. The highest takes the rest, with its
-    sign. Straus wants that within the same range, and so may have one level more.
+    sign.
     """
 
-    straus: bool
     window: int
     bits: int
     """Exponents are at most 2**bits in magnitude, or of 105 bits (104)."""
 
     def __post_init__(self) -> None:
-        self.levels = self.bits // self.window + 1 if self.straus else -(-self.bits // self.window)
+        self.levels = -(-self.bits // self.window)
         # Halves of the lower levels add up to less than 2/3 of the highest level's unit, so its digit does
         # not exceed the exponent's own highest bits.
         lower = self.levels - 1
@@ -76,22 +66,14 @@ class Cut:
         """Return the exponent that has these numbers as digits."""
         return sum(number << (self.window * level) for level, number in enumerate(numbers))
 
-    def cost(self, rows: int, outputs: int) -> float:
-        """Return the cost of so many exponents, in multiplications mod n**2."""
-        if self.straus:
-            each = TABLE_STEP * rows * self.levels + SQUARING * self.bits + 2
-            tables = rows * (HALVING + TABLE_ENTRY * (1 << self.window))
-            return tables + outputs * each + 2 * SQUARING * self.bits
-        each = STEP * rows * self.levels + 2 * sum(self.tops) + SQUARING * self.bits
-        return rows * HALVING + outputs * each + SQUARING * self.bits
+    def cost(self, rows: int) -> float:
+        """Return the cost of one output of so many rows, in multiplications mod n**2."""
+        return STEP * rows * self.levels + 2 * sum(self.tops) + SQUARING * self.bits
 
 
-def choose_cut(rows: int, outputs: int, bits: int, modulus_bits: int) -> Cut:
-    """Return the cheapest cut for so many exponents of so many bits."""
-    most = MOST_TABLE_BYTES // (rows * (modulus_bits // 4 + 150))
-    cuts = [Cut(True, window, bits) for window in TABLE_WINDOWS if window == 2 or 1 << window <= most]
-    cuts += [Cut(False, window, bits) for window in BUCKET_WINDOWS]
-    return min(cuts, key=lambda cut: cut.cost(rows, outputs))
+def choose_cut(rows: int, bits: int) -> Cut:
+    """Return the cheapest cut for exponents of so many bits."""
+    return min((Cut(window, bits) for window in WINDOWS), key=lambda cut: cut.cost(rows))
 
 
 def digits_of(exponents: Integers, cut: Cut) -> Integers:
@@ -137,14 +119,9 @@ def cut_column(
     """Cut a column into `slices` pieces of work. A column's outputs share work, so few are better."""
     outputs = exponents.shape[-2]
     size = -(-outputs // slices)
-    cut = choose_cut(len(bases), size, bits, n.bit_length())
+    cut = choose_cut(len(bases), bits)
     for start in range(0, outputs, size):
         yield PowerColumn(n, bases, exponents[..., start : start + size, :], cut)
-
-
-def column_powers(column: PowerColumn) -> list[mpz]:
-    """Return the product of powers of each output. It is a top-level function for other processes."""
-    return (_straus if column.cut.straus else _pippenger)(column, Halves.of(column.bases, column.n))
 
 
 @dataclass(frozen=True)
@@ -167,44 +144,12 @@ class Halves:
         return cls(r, e, s, f)
 
 
-def _tables(halves: Halves, n: mpz, entries: int) -> tuple[list[list[mpz]], list[list[mpz]]]:
-    """Return the r and the e of base, base**2, base**3, ... for each base."""
-    factors, shares = [], []
-    for step, share, back in zip(halves.r, halves.e, halves.s, strict=True):
-        r, e, s = [step], [share], back
-        for _ in range(entries - 1):
-            # r r' = q n + r'' is r'' (1 + n q / r'') mod n**2, and s = 1 / r mod n moves along.
-            carried, low = gmpy2.f_divmod(r[-1] * step, n)
-            s = s * back % n
-            e.append((e[-1] + share + carried * s) % n)
-            r.append(low)
-        factors.append(r)
-        shares.append(e)
-    return factors, shares
+def column_powers(column: PowerColumn) -> list[mpz]:
+    """Return the product of powers of each output. It is a top-level function for other processes."""
+    return _products(column, Halves.of(column.bases, column.n))
 
 
-def _straus(column: PowerColumn, halves: Halves) -> list[mpz]:
-    n, cut = column.n, column.cut
-    square, step, shift = n * n, mpz(1) << cut.window, 1 << (cut.window - 1)
-    factors, shares = _tables(halves, n, 2 * shift + 1)
-    every = mpz(1)
-    for r in halves.r:
-        every = every * r % square
-    every = every * (1 + n * (sum(halves.e) % n)) % square
-    surplus = gmpy2.invert(gmpy2.powmod(every, cut.weighted([shift + 1] * cut.levels), square), square)
-    products = []
-    for digits in column.digits():
-        product, part = mpz(1), mpz(0)
-        for line in (digits[::-1] + shift).tolist():
-            product, part = gmpy2.powmod(product, step, square), part << cut.window
-            for factor in map(getitem, factors, line):
-                product = product * factor % square
-            part += sum(map(getitem, shares, line))
-        products.append(product * (1 + n * (part % n)) % square * surplus % square)
-    return products
-
-
-def _pippenger(column: PowerColumn, halves: Halves) -> list[mpz]:
+def _products(column: PowerColumn, halves: Halves) -> list[mpz]:
     n, cut, rows = column.n, column.cut, len(column.bases)
     square, step, place = n * n, mpz(1) << cut.window, np.arange(rows)
     factors, shares = halves.r + halves.s, halves.e + halves.f
