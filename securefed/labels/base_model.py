@@ -32,6 +32,7 @@ Amounts of the family "gamma" lost by a start from one rate.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -58,7 +59,7 @@ LEAST_RATIO = 0.2
 NEWTON_STEPS = 30
 RARE = 0.1
 """A class of fewer of the rows is given weight by itself."""
-PREFIX = "own."
+OWN = "own"
 
 
 def check_family(value: object) -> float | None:
@@ -322,29 +323,23 @@ class OwnFit:
         return coefficients
 
     def to_arrays(self) -> Arrays:
-        numbers = [self.power, self.curvature, self.step, self.shift, self.bend, self.line]
-        return {
-            f"{PREFIX}kind": np.array(self.kind),
-            f"{PREFIX}numbers": np.array(numbers),
-            f"{PREFIX}coefficients": self.coefficients,
-        }
+        return {OWN: np.array(json.dumps({**vars(self), "coefficients": self.coefficients.tolist()}))}
 
     @classmethod
     def take(cls, arrays: Mapping[str, NDArray[np.generic]]) -> OwnFit | None:
         """From the arrays of a label party; None where it had none."""
-        if f"{PREFIX}kind" not in arrays:
+        if OWN not in arrays:
             return None
         try:
-            kind = check_choice("own fit", str(arrays[f"{PREFIX}kind"]), ("classes", "numbers", "power"))
-            numbers = np.asarray(arrays[f"{PREFIX}numbers"], np.float64)
-            coefficients = np.asarray(arrays[f"{PREFIX}coefficients"], np.float64)
-            power, curvature, step, shift, *link = numbers.tolist()
-            bend, line = link or (0.0, 1.0)  # files of version 0.1 have none
-        except (KeyError, TypeError, ValueError, SettingError) as error:
+            facts = json.loads(str(arrays[OWN]))
+            check_choice("kind", facts["kind"], ("classes", "numbers", "power"))
+            coefficients = np.array(facts.pop("coefficients"), dtype=np.float64)
+            numbers = [float(value) for name, value in facts.items() if name != "kind"]
+            if coefficients.ndim != 1 or not np.isfinite([*numbers, *coefficients]).all():
+                raise ValueError("finite numbers are allowed")
+            return cls(coefficients=coefficients, **facts)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"the label party's own fit: malformed ({error})") from None
-        if coefficients.ndim != 1 or not np.isfinite([*numbers, *coefficients]).all():
-            raise DataError("the label party's own fit: malformed")
-        return cls(kind, power, coefficients, curvature, step, shift, bend, line)
 
 
 def _log_ratio(more: Array) -> Array:

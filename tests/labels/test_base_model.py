@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -250,16 +251,23 @@ def test_counts_that_rise_faster_than_their_score(steepness: float) -> None:
 
 
 def test_a_larger_score_is_never_a_smaller_mean() -> None:
-    """Held-out counts that say the opposite give one mean for all; a file without a link is a line."""
+    """Held-out counts that say the opposite give one mean for all."""
     fit = OwnFit("power", 1.0, np.zeros(3))
     more = RNG.normal(size=400)
     found, told = fit.calibrated(np.zeros(400), more, RNG.poisson(np.exp(-more)).astype(np.float64))
     assert found.line == 0.0 and 0.0 <= found.bend < 0.2 and told.shape == (400,)
     assert np.all(np.diff(found.total(np.linspace(-3.0, 9.0, 50), np.zeros((50, 2)), None)) >= 0.0)
-    arrays = found.to_arrays()
-    assert OwnFit.take(arrays) is not None
-    again = OwnFit.take({**arrays, "own.numbers": arrays["own.numbers"][:4]})
-    assert again is not None and (again.bend, again.line) == (0.0, 1.0)
+    again = OwnFit.take(found.to_arrays())
+    assert again is not None and repr(again) == repr(found)
+
+
+@pytest.mark.parametrize("text", ["words", "[]", "{}", '{"kind": "tree"}', "NaN", "power", "shape"])
+def test_a_malformed_own_fit_is_named(text: str) -> None:
+    whole = json.loads(str(OwnFit("power", 1.0, np.zeros(3)).to_arrays()["own"]))
+    changed = {"NaN": {"step": float("nan")}, "power": {"power": "one"}, "shape": {"coefficients": [[1.0]]}}
+    text = json.dumps({**whole, **changed[text]}) if text in changed else text
+    with pytest.raises(DataError, match="the label party's own fit: malformed"):
+        OwnFit.take({"own": np.array(text)})
 
 
 def test_several_classes_with_weights_are_a_run_each() -> None:
