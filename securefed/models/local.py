@@ -206,6 +206,9 @@ class _Layers:
 
     def _backward(self, X: ArrayLike, outer: Array) -> list[tuple[Array, Array]]:
         """Return per layer its input and outer_i * d output_i/dz (S x out), first layer first."""
+        if self.is_linear:  # nothing depends on the parameters
+            rows = as_rows(X, self.columns)
+            return [(rows, np.broadcast_to(outer, (len(rows), 1)))]
         values, sums = self._run(X)
         slopes = [each.slope(z) for each, z in zip(self._activations, sums, strict=True)]
         deltas = [outer * slopes[-1]]
