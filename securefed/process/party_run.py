@@ -37,7 +37,6 @@ from securefed.assembly import Trained, assembly_of
 from securefed.assembly.base import read_arrays, write_arrays
 from securefed.assembly.build import Measured, build
 from securefed.crypto import Mapper
-from securefed.data.columns import column_bits
 from securefed.data.ids import id_hint, id_shape
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.files import RunDirectory
@@ -252,7 +251,7 @@ class Session:
             recorder.on_round(state)
             self.keys.keep_count()
 
-        bits = None if self._data is None else column_bits(self._data.features)
+        bits = None if self._data is None else self._data.column_bits
         return PartyContext(
             self.keys.holder,
             self._mapper,

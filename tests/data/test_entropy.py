@@ -9,7 +9,9 @@ import pytest
 
 from securefed.api.party import Party
 from securefed.api.predictor import held_bits
-from securefed.data.columns import MOST_ROWS, column_bits
+from securefed.data.columns import MOST_ROWS, column_bits, prepare
+from securefed.data.rows import rows_of
+from securefed.process.own_data import OwnData
 
 RNG = np.random.default_rng(0)
 
@@ -58,3 +60,18 @@ def test_columns_of_words_and_dates_are_counted_as_they_are_given() -> None:
     table = np.array([since, ["a", "b"] * 8], dtype=object).T
     party = Party("shop", table, impute="indicator", dates={"0": "age"})
     assert held_bits(party) == pytest.approx(4 + 1)
+
+
+def test_what_a_process_counts_is_its_file_and_not_what_it_made_of_it() -> None:
+    """With "auto" a number becomes splines beside itself, and a category as many columns as it has words."""
+    rng = np.random.default_rng(3)
+    table = np.column_stack(
+        [rng.normal(size=900), rng.integers(0, 40, size=900), rng.integers(0, 3, size=900)]
+    )
+    words, names = np.array(["north", "south", "coast"], dtype=object)[table[:, 2].astype(int)], list("abc")
+    given = np.column_stack([table[:, :2].astype(object), words])
+    for transform in ("none", "auto"):
+        preparation, features = prepare(rows_of("shop", given, names), names, transform=transform)
+        data = OwnData(features=features, preparation=preparation, digest="")
+        assert data.column_bits == pytest.approx(column_bits(table))
+    assert column_bits(features) > 2 * data.column_bits
