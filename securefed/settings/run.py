@@ -66,9 +66,9 @@ class Steps(FedBCD):
         return InverseSqrt(start) if self.decay == "sqrt" else InverseSqrtParties(start, parties)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Meeting(Declared):
-    """How the parties' rows and labels meet."""
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(Declared):
+    """The agreed settings of a run, complete and checked."""
 
     alignment: str = setting(
         "psi",
@@ -83,12 +83,6 @@ class Meeting(Declared):
     classes: int = setting(
         2, integer(least=2), "Classes of the labels. More than two are trained in one blind run."
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSettings(Meeting):
-    """The agreed settings of a run, complete and checked."""
-
     name: str
     parties: tuple[str, ...]
     """In the order of their turns, the label party last."""
@@ -115,7 +109,7 @@ class RunSettings(Meeting):
         check_keys("[run]", values, (*IDENTITY, "protection", *known))
         parties = check_names("parties", table["parties"])
         steps = Steps(**{name: values.pop(name, known[name].default) for name in declared(Steps)})
-        meeting = {name: values.pop(name) for name in declared(Meeting) if name in values}
+        meeting = {name: values.pop(name) for name in declared(cls) if name in values}
         watched = {name: values.pop(name) for name in declared(Monitoring) if name in values}
         values["monitoring"] = Monitoring(**watched)
         values["protection"] = _protection(protection, objective)
@@ -250,7 +244,7 @@ class RunSettings(Meeting):
 def run_settings(objective: str) -> dict[str, Setting]:
     """The settings of [run] itself, by name."""
     kind = OBJECTIVE_SETTINGS[objective]
-    groups: tuple[type[Declared], ...] = (kind, Steps, Monitoring, Meeting)
+    groups: tuple[type[Declared], ...] = (kind, Steps, Monitoring, RunSettings)
     steps = {name: getattr(kind().algorithm, name) for name in ("local_steps", "order", "proximal")}
     return {
         name: replace(each, default=steps.get(name, each.default))
