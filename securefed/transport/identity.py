@@ -81,7 +81,12 @@ def parse_address(address: object) -> tuple[str, int]:
     plain = bool(host) and not set(host) & set("[]/:% ")
     if not colon or not (bracketed or plain) or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise SettingError(f"address: {address!r} given, HOST:PORT is allowed (an IPv6 host in brackets)")
-    return (host[1:-1] if bracketed else host), int(port)
+    host = host[1:-1] if bracketed else host
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise SettingError(f"address: {address!r} given, {host!r} cannot be a host's name") from None
+    return host, int(port)
 
 
 def check_listen(address: object) -> str:

@@ -282,6 +282,12 @@ def test_what_is_not_an_address_is_refused_with_what_is(address: object) -> None
         parse_address(address)
 
 
+@pytest.mark.parametrize("host", ["shop..example", "x" * 64, "\u00e9" * 60])
+def test_a_host_name_that_no_resolver_takes_is_refused(host: str) -> None:
+    with pytest.raises(SettingError, match="cannot be a host's name"):
+        parse_address(f"{host}:7001")
+
+
 def test_a_peer_needs_a_port() -> None:
     with pytest.raises(SettingError, match="a port from 1 to 65535"):
         Peer("shop:0", SHOP.certificate)

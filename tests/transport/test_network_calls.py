@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -15,6 +16,7 @@ from securefed.transport.network.calls import (
     GREET,
     CallChannel,
     CallFailed,
+    _connected,
     contexts,
     dial,
 )
@@ -60,6 +62,18 @@ def test_a_call_that_is_dropped_ends_at_once(silent: str) -> None:
 def test_a_call_that_is_cancelled_before_it_begins_opens_nothing(silent: str) -> None:
     with pytest.raises(CallFailed, match="cancelled"):
         channel_to(silent).call(GREET, seconds=600.0, is_cancelled=lambda: True)
+
+
+def test_an_address_of_a_family_that_this_system_lacks_is_passed_over(
+    silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name has an IPv6 address first, and this system was started without IPv6."""
+    plain, port = socket.getaddrinfo, int(silent.partition(":")[2])
+    lacking = (45, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("::1", port))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **named: [lacking, *plain(*args, **named)])
+    with pytest.raises(OSError, match="not supported"):
+        socket.socket(lacking[0], lacking[1], lacking[2])
+    _connected("127.0.0.1", port, time.monotonic() + 5.0, lambda end: None).close()
 
 
 def test_what_stands_in_the_way_is_said() -> None:

@@ -301,6 +301,15 @@ def test_pieces_in_any_order_and_twice_make_the_message(whole: bytes, cuts: list
     assert due.payload() == whole
 
 
+def test_nothing_but_the_message_is_kept_of_a_piece() -> None:
+    """A peer sends four megabytes of which a few bytes are new, again and again."""
+    due, question = parcel(10_000), bytearray(10_000)
+    for end in range(100, 10_000, 100):
+        due.add(0, memoryview(question)[:end])
+        question.append(0)  # no view of it is left, or this raises
+    assert due.size == 9_900
+
+
 def test_more_than_was_announced_is_refused() -> None:
     for offset, piece in ((0, bytes(11)), (10, b"x"), (2**61, b"x")):
         with pytest.raises(LimitExceeded, match="more than the 10 bytes that it announced for message 7"):

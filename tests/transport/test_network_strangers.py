@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from securefed.transport.message import TransportError
-from securefed.transport.network import Endpoint, Identity, Limits, Peer, Timeouts
+from securefed.transport.network import Endpoint, Identity, Limits, Peer, Timeouts, codec
 from securefed.transport.network import endpoint as endpoint_module
-from securefed.transport.network.calls import GREET, HEAD, POST, REFUSED, Connection
+from securefed.transport.network.calls import GREET, HEAD, POST, REFUSED, Connection, contexts, dial
 from securefed.transport.network.codec import ABSENT
 from securefed.transport.network.listener import NO_HANDSHAKE, Listener, crowding, origin
 from tests.transport.authority import Authority
@@ -151,6 +151,56 @@ def test_a_peer_with_too_many_connections_loses_its_oldest() -> None:
             puppet.greet()
         ends = [puppet.channel.connection for puppet in puppets]
         wait_until(lambda: [end is not None and end.has_ended for end in ends] == [True] * 2 + [False] * 3)
+
+
+def test_a_peer_with_calls_under_way_does_not_use_up_threads(caplog: pytest.LogCaptureFixture) -> None:
+    """Each of its messages waits until all parties are here, also after its connection has ended."""
+    town = Town("bank", "shop", limits=Limits(connections=3))
+    future = town.start("bank", idle)
+    peer = Peer(town.addresses["bank"], IDENTITIES["bank"].certificate)
+    context = contexts(IDENTITIES["shop"], {"bank": peer})[1]["bank"]
+    with Puppet("bank", town.addresses["bank"], IDENTITIES["shop"]) as puppet:
+        puppet.attempt = bytes(32)
+        letter = codec.encode_letter(puppet.envelope(0, 10), bytes(10))
+        ends = []
+        for _ in range(20):
+            ends.append(dial("bank", peer, context, 5.0, lambda end: None))
+            ends[-1].send(POST, letter, deadline=time.monotonic() + 5)
+        wait_until(lambda: any("shop has 6 connections already" in line for line in lines(caplog)))
+        threads = [t for t in threading.enumerate() if t.name == "securefed-from-shop"]
+        assert len(threads) <= 6
+        for end in ends:
+            end.end()
+        # They end by themselves, and then there is room again.
+        wait_until(lambda: not any(t.is_alive() for t in threads))
+        assert puppet.greet().sender == "bank"
+        puppet.greet(puppet.hello(run="another"))
+    assert future.exception(20) is not None
+
+
+def test_a_flood_of_refused_calls_is_not_a_flood_of_lines(
+    bank: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Puppet("bank", bank.address, IDENTITIES["shop"]) as puppet:
+        for _ in range(80):
+            with pytest.raises(FAILED):
+                puppet.channel.call(77, seconds=5)
+    assert len(lines(caplog)) == 60
+
+
+def test_a_flood_of_callers_that_leave_is_not_a_flood_of_lines(
+    bank: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And it does not hide a refusal, which is of another level."""
+    caplog.set_level("INFO", "securefed.transport")
+    host, _, port = bank.address.partition(":")
+    for _ in range(80):
+        socket.create_connection((host, int(port))).close()
+    with Puppet("bank", bank.address, STRANGER) as puppet, pytest.raises(FAILED):
+        puppet.greet()
+    wait_until(lambda: any(line.startswith("refused") for line in lines(caplog)))
+    assert sum("connected and left" in line for line in lines(caplog)) == 60
+    assert any("20 more lines before were left out" in line for line in lines(caplog))
 
 
 def test_a_greeting_for_somebody_else_is_refused(bank: Endpoint, caplog: pytest.LogCaptureFixture) -> None:

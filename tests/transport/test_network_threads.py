@@ -8,7 +8,7 @@ import pytest
 
 from securefed.transport.message import TransportError
 from securefed.transport.network import Endpoint, Peer
-from tests.transport.network import IDENTITIES, QUICK, Town, place
+from tests.transport.network import IDENTITIES, QUICK, Town, place, wait_until
 from tests.transport.test_network import ring
 
 REMEDY = "cannot start another thread; raise the limit"
@@ -61,3 +61,14 @@ def test_a_run_whose_connections_get_no_thread_says_what_to_do(
     Starts(monkeypatch, fails=range(1000), named=named)
     found = town.run({"bank": ring(2, 100), "shop": ring(2, 100)})
     assert any(isinstance(each, TransportError) and REMEDY in str(each) for each in found.values())
+
+
+def test_a_party_that_listens_on_nothing_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two attempts nobody hears of it."""
+    town = Town("bank", "shop")
+    town.addresses["bank"] = "none"
+    starts = Starts(monkeypatch, fails=range(1, 3), named="securefed-outbound-")
+    with town.endpoint("shop") as shop, town.endpoint("bank"):
+        spare = shop._spares["bank"]
+        wait_until(lambda: spare._connection is not None)
+    assert starts.count > 3

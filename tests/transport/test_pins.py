@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -70,6 +72,58 @@ def test_a_pin_that_is_removed_is_refused_from_then_on() -> None:
                 with pytest.raises(FAILED) as refused:
                     again.greet()
                 assert not refusal(refused.value), "TLS itself refuses"
+
+
+def test_pins_that_could_not_be_changed_are_changed_by_the_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk was full for a moment. A revoked certificate must not stay trusted after that."""
+    address, revoked = place(), {"shop": Peer(place(), NEW.certificate)}
+    with (
+        Endpoint(
+            IDENTITIES["bank"], listen=address, peers={"shop": Peer(place(), both(OLD, NEW))}, timeouts=QUICK
+        ) as bank,
+        Puppet("bank", address, OLD) as old,
+    ):
+        old.greet()
+        with monkeypatch.context() as patch:
+            patch.setattr(tempfile, "tempdir", "/nowhere")
+            with pytest.raises(OSError, match="nowhere"):
+                bank.repin(revoked)
+        bank.repin(revoked)
+        with pytest.raises(FAILED):
+            old.greet()
+
+
+def test_a_pin_that_is_removed_ends_a_caller_that_is_let_in_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = place()
+    looked, go_on, plain = threading.Event(), threading.Event(), Peer.speaks
+
+    def speaks(peer: Peer, name: str, shown: Certificate) -> bool:
+        known = plain(peer, name, shown)
+        if threading.current_thread().name == "securefed-listener" and not looked.is_set():
+            looked.set()
+            go_on.wait(0.5)  # the pins change now, if they can
+        return known
+
+    def revoke(bank: Endpoint) -> None:
+        looked.wait(5)
+        bank.repin({"shop": Peer(place(), NEW.certificate)})
+        go_on.set()
+
+    monkeypatch.setattr(Peer, "speaks", speaks)
+    peers = {"shop": Peer(place(), both(OLD, NEW))}
+    with (
+        Endpoint(IDENTITIES["bank"], listen=address, peers=peers, timeouts=QUICK) as bank,
+        Puppet("bank", address, OLD) as old,
+    ):
+        thread = threading.Thread(target=revoke, args=(bank,))
+        thread.start()
+        with suppress(*FAILED):
+            old.greet()
+        thread.join(5)
+        with pytest.raises(FAILED):
+            old.greet()
 
 
 def test_a_pin_that_is_added_is_trusted_from_then_on() -> None:

@@ -52,8 +52,6 @@ from securefed.transport.network import codec
 from securefed.transport.network.codec import ABSENT, FINISHED, GREETING, LEFT, RUNNING, Envelope, Hello
 from securefed.transport.network.host import Host, Limits
 
-SMALL = 1 << 14
-
 
 class Parcel:
     """An arriving message."""
@@ -64,9 +62,12 @@ class Parcel:
         """When its first piece came; None while it waits for room here."""
         self.moved = 0.0
         """When the last piece came."""
-        self.size = 0
+        self._payload = bytearray()
+
+    @property
+    def size(self) -> int:
         """Bytes that have arrived."""
-        self._pieces: list[bytes | memoryview] = []
+        return len(self._payload)
 
     def add(self, offset: int, piece: bytes | memoryview) -> None:
         """Take what is new of a piece. A retry may bring bytes once more."""
@@ -75,14 +76,11 @@ class Parcel:
                 f"{self.sender} sent more than the {self.envelope.size} bytes that it announced "
                 f"for message {self.envelope.sequence}"
             )
-        new = memoryview(piece)[self.size - offset :] if offset <= self.size else b""
-        self.size += len(new)
-        if self._pieces and len(self._pieces[-1]) < SMALL:  # so that tiny pieces take no memory of their own
-            new = b"".join((self._pieces.pop(), new))
-        self._pieces.append(new)
+        if offset <= self.size:
+            self._payload += memoryview(piece)[self.size - offset :]  # a copy: nothing else of it is kept
 
     def payload(self) -> bytes:
-        return b"".join(self._pieces)
+        return bytes(self._payload)
 
 
 class Inbox:

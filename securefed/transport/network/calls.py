@@ -227,7 +227,11 @@ def _connected(host: str, port: int, deadline: float, publish: Publish) -> socke
     failed: OSError = TimeoutError()
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for number, (family, kind, protocol, _, place) in enumerate(addresses):
-        end = socket.socket(family, kind, protocol)
+        try:
+            end = socket.socket(family, kind, protocol)
+        except OSError as error:  # a system without IPv6, for example
+            failed = error
+            continue
         try:
             publish(end)
             end.settimeout(max((deadline - time.monotonic()) / (len(addresses) - number), 0.001))

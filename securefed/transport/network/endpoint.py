@@ -134,8 +134,9 @@ class Endpoint:
         changed = {name: peer for name, peer in changed.items() if peer != self._peers[name]}
         if not changed:
             return
+        # This may fail, for example on a full disk. Then nothing has changed, and another try does all of it.
+        self._server_context, self._contexts = contexts(self._identity, {**self._peers, **changed})
         self._peers.update(changed)
-        self._server_context, self._contexts = contexts(self._identity, self._peers)
         if self._listener is not None:
             self._listener.trust(self._peers, self._server_context, tuple(changed))
         for name in changed:

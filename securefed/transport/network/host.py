@@ -9,12 +9,14 @@ until the program has taken earlier ones. So a fast sender is slowed down instea
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from typing import Any
 
 from securefed.declare import check_integer, check_number
 from securefed.errors import SettingError
@@ -42,6 +44,35 @@ class Host:
         with thread_starts():
             thread.start()
         return thread
+
+
+LINES_A_MINUTE = 60
+
+
+class FewLines(logging.LoggerAdapter[logging.Logger]):
+    """A log for what callers cause. A flood of calls does not become a flood of lines."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        super().__init__(log, {})
+        self._lock = threading.Lock()
+        self._recent: dict[int, list[float]] = {}
+        """When lines of each level were written, in the last minute."""
+        self._unsaid = 0
+
+    def log(self, level: int, msg: object, *args: object, **_: Any) -> None:
+        if not self.isEnabledFor(level):
+            return
+        now = time.monotonic()
+        with self._lock:
+            recent = [moment for moment in self._recent.get(level, ()) if now - moment < 60.0]
+            self._recent[level] = recent
+            if len(recent) >= LINES_A_MINUTE:
+                self._unsaid += 1
+                return
+            recent.append(now)
+            unsaid, self._unsaid = self._unsaid, 0
+        more = f" ({unsaid} more lines before were left out)" if unsaid else ""
+        self.logger.log(level, f"{msg}{more}", *args)
 
 
 @contextmanager

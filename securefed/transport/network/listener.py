@@ -33,9 +33,8 @@ from securefed.transport.identity import IdentityError, Peer
 from securefed.transport.message import AddressError, TransportError
 from securefed.transport.network import calls
 from securefed.transport.network.calls import Connection, Handler, serve, shown_certificate, shut
-from securefed.transport.network.host import Host, Limits, Timeouts
+from securefed.transport.network.host import FewLines, Host, Limits, Timeouts
 
-LINES_A_MINUTE = 60
 TICK = 0.2
 GRACE = 0.5
 """Seconds for pending answers when the port closes."""
@@ -65,13 +64,11 @@ class Listener:
         log: logging.Logger,
     ) -> None:
         self._handle, self._park, self._failed = handle, park, failed
-        self._limits, self._timeouts, self._machine, self._log = limits, timeouts, machine, log
+        self._limits, self._timeouts, self._machine, self._log = limits, timeouts, machine, FewLines(log)
         self._lock = threading.Lock()
         self._waiting: list[Connection] = []
         self._admitted: dict[Connection, threading.Thread | None] = {}
         self._closing = threading.Event()
-        self._lines: list[float] = []
-        self._unsaid = 0
         host, port = place
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -98,8 +95,8 @@ class Listener:
 
     def trust(self, peers: Mapping[str, Peer], context: ssl.SSLContext, changed: Sequence[str] = ()) -> None:
         """Let in these peers from now on, and end the connections of those that changed."""
-        self._peers, self._context = dict(peers), context
         with self._lock:
+            self._peers, self._context = dict(peers), context
             admitted = [connection for connection in self._admitted if connection.party in changed]
         for connection in admitted:
             shut(connection.tls)
@@ -188,17 +185,21 @@ class Listener:
         except IdentityError:
             self._refuse(connection, NO_HANDSHAKE)
             return
-        names = (name for name, peer in self._peers.items() if peer.speaks(name, shown))
-        connection.party = next(names, "")
+        with self._lock:  # so that `trust` sees it as admitted, or it sees the peers of now
+            names = (name for name, peer in self._peers.items() if peer.speaks(name, shown))
+            connection.party = next(names, "")
+            its_own = [each for each in self._admitted if each.party == connection.party]
+            self._admitted[connection] = None
         if not connection.party:
             self._refuse(connection, f"the certificate of {shown.name!r} is not a peer's")
             return
-        self._leave_waiting(connection)
-        with self._lock:
-            its_own = [each for each in self._admitted if each.party == connection.party]
-            self._admitted[connection] = None
-        for each in its_own[: max(0, len(its_own) + 1 - self._limits.connections)]:
+        most = self._limits.connections
+        for each in its_own[: max(0, len(its_own) + 1 - most)]:
             shut(each.tls)
+        if len(its_own) >= 2 * most:  # an ended one has its thread until its call is done
+            self._refuse(connection, f"{connection.party} has {len(its_own)} connections already")
+            return
+        self._leave_waiting(connection)
         try:
             name = f"securefed-from-{connection.party}"
             thread = self._machine.start(lambda: self._serve(connection), name)
@@ -221,11 +222,11 @@ class Listener:
                 goes_on=lambda: not self._closing.is_set(),
             )
         finally:
-            with self._lock:
+            with self._lock:  # so that `trust` finds it here or there
                 self._admitted.pop(connection, None)
-            if parked:
-                self._park(connection)
-            else:
+                if parked:
+                    self._park(connection)
+            if not parked:
                 connection.end()
 
     # Refusals.
@@ -243,19 +244,7 @@ class Listener:
 
     def _refuse(self, connection: Connection, why: str) -> None:
         self._forget(connection)
-        self.say(f"refused {connection.remote}: {why}")
-
-    def say(self, line: str) -> None:
-        """Log a warning. A flood of callers does not become a flood of lines."""
-        now = time.monotonic()
-        with self._lock:
-            self._lines = [moment for moment in self._lines if now - moment < 60.0]
-            if len(self._lines) >= LINES_A_MINUTE:
-                self._unsaid += 1
-                return
-            self._lines.append(now)
-            unsaid, self._unsaid = self._unsaid, 0
-        self._log.warning("%s%s", line, f" ({unsaid} more were refused before)" if unsaid else "")
+        self._log.warning("refused %s: %s", connection.remote, why)
 
 
 def origin(remote: str) -> str:

@@ -86,11 +86,7 @@ class Outbound:
         while not self._closing:
             full = len(self._open) >= MOST_OPEN
             if not full:
-                try:
-                    self._begin(CallChannel(self._name, self._connect))
-                except TransportError as error:
-                    self._failed(error)
-                    return
+                self._begin(CallChannel(self._name, self._connect))
             with self._changed:
                 if not full:
                     seconds = SPARE_BEATS * self._timeouts.beat
@@ -102,7 +98,11 @@ class Outbound:
         with self._changed:
             self._spare, self._used = channel, False
             self._open.add(channel)
-        self._host.start(lambda: self._serve(channel), f"securefed-outbound-{self._name}")
+        try:
+            self._host.start(lambda: self._serve(channel), f"securefed-outbound-{self._name}")
+        except TransportError as error:
+            self._end(channel)
+            self._failed(error)
 
     def _serve(self, channel: CallChannel) -> None:
         def handle(what: int, question: bytearray, connection: Connection, since: float) -> bytes:
@@ -126,10 +126,13 @@ class Outbound:
         except (CallFailed, TransportError):
             pass  # it shows in greetings to the same address
         finally:
-            channel.close()
-            with self._changed:
-                self._open.discard(channel)
-            self._leave_spare(channel, used=False)
+            self._end(channel)
+
+    def _end(self, channel: CallChannel) -> None:
+        channel.close()
+        with self._changed:
+            self._open.discard(channel)
+        self._leave_spare(channel, used=False)
 
     def _leave_spare(self, channel: CallChannel, *, used: bool) -> None:
         with self._changed:

@@ -28,7 +28,7 @@ from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt, Register
 from securefed.transport.network.calls import GREET, POST, REVERSE, Connection, Later, Refusal
 from securefed.transport.network.codec import GREETING, Envelope, PieceReceipt
-from securefed.transport.network.host import Host, Timeouts
+from securefed.transport.network.host import FewLines, Host, Timeouts
 
 # Not part of this attempt, so no reason to end it; everything else that is illegal is.
 STRAY = (WrongRun, OtherAttempt, Repeated)
@@ -46,7 +46,7 @@ class Reception:
         host: Host,
     ) -> None:
         self.name, self.register, self.timeouts = register.name, register, timeouts
-        self._peers, self._log, self._host = peers, log, host
+        self._peers, self._log, self._host = peers, FewLines(log), host
 
     def answer(self, what: int, question: bytearray, connection: Connection, since: float) -> bytes:
         """Return the answer, or raise Refusal or Later. The question began to arrive at `since`."""
