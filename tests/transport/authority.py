@@ -13,17 +13,19 @@ from securefed.transport.identity import Certificate, Identity
 
 
 class Authority:
-    def __init__(self, name: str) -> None:
+    """`is_authority` None: its certificate does not say so, and its key may sign certificates."""
+
+    def __init__(self, name: str, *, is_authority: bool | None = True) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self.certificate = self._sign(self._name, self._key.public_key(), authority=True, names=[])
+        self.certificate = self._sign(self._name, self._key.public_key(), authority=is_authority, names=[])
 
     def _sign(
         self,
         subject: x509.Name,
         key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
         *,
-        authority: bool,
+        authority: bool | None,
         names: list[str],
     ) -> Certificate:
         now = datetime.now(UTC)
@@ -35,8 +37,13 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(days=1))
             .not_valid_after(now + timedelta(days=30))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
         )
+        if authority is None:
+            usage = x509.KeyUsage(True, False, False, False, False, True, False, False, False)
+            builder = builder.add_extension(usage, critical=True)
+        else:
+            basic = x509.BasicConstraints(ca=authority, path_length=None)
+            builder = builder.add_extension(basic, critical=True)
         if names:
             found = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
             builder = builder.add_extension(found, critical=False)

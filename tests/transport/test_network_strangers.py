@@ -518,6 +518,23 @@ def test_a_certificate_from_an_authority_can_be_pinned_too() -> None:
             puppet.greet()
 
 
+def test_a_pinned_certificate_issues_no_others(caplog: pytest.LogCaptureFixture) -> None:
+    """Its key may sign certificates, as far as TLS is concerned. It still speaks for its own party alone."""
+    authority = Authority("guild", is_authority=None)
+    peers = {
+        "shop": Peer(place(), authority.certificate),
+        "mill": Peer(place(), IDENTITIES["mill"].certificate),
+    }
+    made = authority.identity("mill")
+    with (
+        Endpoint(IDENTITIES["bank"], listen="127.0.0.1:0", peers=peers) as endpoint,
+        Puppet("bank", endpoint.address, made) as puppet,
+    ):
+        with pytest.raises(FAILED):
+            puppet.greet()
+        assert one_line(caplog).endswith("the certificate of 'mill' is not a peer's")
+
+
 def test_a_delivery_needs_an_admitted_caller_before_anything_is_read(bank: Endpoint) -> None:
     with Puppet("bank", bank.address, IDENTITIES["shop"]) as puppet:
         with pytest.raises(FAILED) as caught:
