@@ -350,7 +350,13 @@ def _deviance(truth: Array, means: Array, power: float) -> float:
 
 
 def _d2(answers: Answers) -> float:
-    """The share of the deviance that the model explains beyond one rate for all exposure."""
+    """The share of the deviance that the model explains beyond one rate for all exposure.
+
+    Of rows without a single count there is none, and any mean is too large: -1, as for twice the deviance. A
+    bootstrap of few counts has such rows.
+    """
+    if not answers.truth.any():
+        return -1.0
     whole = _deviance(answers.truth, _null(answers), answers.power)
     left = _deviance(answers.truth, _present(answers.predictions), answers.power)
     return 1.0 - left / whole if whole > 0 else 0.0

@@ -64,6 +64,14 @@ def test_the_null_model_of_counts_is_one_rate_for_all_exposure() -> None:
     assert METRICS["D2"].function(ignored) > 0.5  # what it was taken for
 
 
+@pytest.mark.parametrize("events", [1, 2])
+def test_few_counts_have_an_interval_that_is_wide_and_no_wider(events: int) -> None:
+    counts, means = np.zeros(200), np.full(200, events / 200)
+    counts[:events], means[:events] = 1.0, 2.0 * events / 200
+    low, high = METRICS["D2"].between(Answers("counts", counts, predictions=means))
+    assert -1.0 < low < 0.0 < high < 1.5
+
+
 def test_rows_of_one_class_are_measured_by_accuracy() -> None:
     assert main_metric(TWO.take(np.flatnonzero(TRUTH))).name == "accuracy"
 
