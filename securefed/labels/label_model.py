@@ -208,16 +208,17 @@ class LabelModel:
 
     def held_out(self, targets: Array, margins: Array | None = None, offset: Array | None = None) -> HeldOut:
         """What evaluations are measured by; `margins` from `margins_of`."""
-        power = self.wishes.family
+        power, own = self.wishes.family, self.own
         quality = HeldOut(targets, binary=self.loss.binary)
-        if self.own is None or margins is None:
+        if own is None or margins is None:
             return quality
+        start = margins
+        if self.wishes.counts:
+            start = own.margins(np.zeros((len(targets), len(own.coefficients) - 1)), self._shift(offset))
         if power is not None:
             quality = HeldOutMeans(targets, power, offset, margins)
-        if self.wishes.counts:
-            columns = np.zeros((len(targets), len(self.own.coefficients) - 1))
-            margins = self.own.margins(columns, self._shift(offset))
-        quality.context(margins, self.own.step)
+            quality.learnt = lambda scores: own.calibrated(start, scores, targets)[1]
+        quality.context(start, own.step)
         return quality
 
     def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:

@@ -184,6 +184,11 @@ class HeldOutMeans(HeldOut):
         super().__init__(targets, binary=False)
         self._power, self._exposure = power, None if offset is None else np.exp(offset)
         self.alone = alone
+        self.learnt: Callable[[Array], Array] = lambda scores: scores
+        """From scores to what the same rows, each by the others, say that they mean."""
+
+    def value(self, scores: Array) -> float:
+        return super().value(self.learnt(scores))
 
     def answers(self, scores: Array) -> Answers:
         means = np.exp(np.clip(scores, -LARGEST_MARGIN, LARGEST_MARGIN))

@@ -17,6 +17,7 @@ from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions, OwnFit
 from securefed.labels.label_model import LabelModel
 from securefed.protocols.losses import get_loss
+from securefed.settings.objectives import Monitoring
 
 Array = NDArray[np.float64]
 RNG = np.random.default_rng(0)
@@ -88,8 +89,11 @@ def rare() -> tuple[Array, NDArray[np.intp]]:
 
 
 @pytest.mark.parametrize("parties", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_balanced_classes_rank_rare_positives_better(rare: Any, parties: int) -> None:
+def test_balanced_classes_rank_rare_positives_better(
+    rare: Any, parties: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As row-wise weights of the joined least squares would: most of what they gain is kept."""
+    monkeypatch.setattr("securefed.assembly.linear.FEW_HELD_OUT", 500)  # as of many rows: trained on once
     table, labels = rare
     order = np.random.default_rng(3).permutation(20)
     groups = np.array_split(order, parties)
@@ -112,7 +116,7 @@ def test_balanced_classes_rank_rare_positives_better(rare: Any, parties: int) ->
     weights = np.where(labels[:1400], 0.5 / share, 0.5 / (1 - share))
     gram = (design[:1400].T * weights) @ design[:1400] + 1e-3 * np.eye(21)
     weighted = design @ np.linalg.solve(gram, design[:1400].T @ (weights * (2.0 * labels[:1400] - 1)))
-    once = {"holdout": 0.4}  # many rows are trained on once
+    once = {"holdout": 0.4}
     equal, balanced, auto = (
         auc(labels=Labels(class_weight=each), **once) for each in (None, "balanced", "auto")
     )
@@ -234,6 +238,20 @@ def test_counts_whose_effects_add_up_or_multiply() -> None:
         assert best < found < logarithm + lost
         held = model.result_.holdout
         assert held is not None and held.value > held.alone
+
+
+def test_evaluations_of_counts_know_what_held_out_rows_teach() -> None:
+    """Without the bend D2 would fall from round to round, and patience would stop too early."""
+    rng = np.random.default_rng(0)
+    both = rng.normal(size=(1500, 6))
+    counts = rng.poisson(np.exp(0.6 * both[:, 0] + 0.5 * both[:, 3] - 1.0)).astype(np.float64)
+    watched = Monitoring(evaluate_every=8)
+    protection = Plain(like="blind", allow_determined=True)
+    model = emulated("linear", protection=protection, labels=Labels(family="poisson"), monitoring=watched)
+    result = model.fit(two(both[:, :3], both[:, 3:], counts)).result_
+    metrics = [metric for _, metric in result.history]
+    assert result.holdout is not None and metrics[-1] == pytest.approx(result.holdout.value)
+    assert len(metrics) == 3 and metrics == sorted(metrics)
 
 
 @pytest.mark.parametrize("steepness", [1.0, 2.0])
