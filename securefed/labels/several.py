@@ -150,7 +150,7 @@ class ClassModels(SeveralModels):
         truth = np.argmax(targets, axis=1)
         if len(truth) < least_rows(self.outputs):
             return None
-        curve = ClassCurve.of(scores, truth, alike=False)
+        curve = ClassCurve.of_kind(scores, truth, "free")
         return working_targets(scores @ curve.weights + curve.offsets, targets > 0, margin_bound)
 
     def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:

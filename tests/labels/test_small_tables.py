@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,23 +91,26 @@ class TestClassCurve:
         raw /= raw.sum(axis=1, keepdims=True)
         assert log_loss(truth[60:], few) < log_loss(truth[60:], raw) - 0.05
 
-    def test_a_free_curve_is_scikit_learns_and_one_slope_helps_few_rows(self) -> None:
+    def test_a_free_curve_is_scikit_learns_and_the_mean_of_three_helps_few_rows(self) -> None:
         scores, truth = self.scores(2000)
-        free = ClassCurve.of(scores, truth, alike=False)
+        free = ClassCurve.of_kind(scores, truth, "free")
         known = LogisticRegression(C=FREE_VARIANCE, tol=1e-8, max_iter=1000).fit(scores / scores.std(), truth)
         expected = np.maximum(known.predict_proba(scores / scores.std()), free.edge)
         expected /= expected.sum(axis=1, keepdims=True)
         assert np.allclose(free.probabilities(scores), expected, atol=1e-3)
-        one, other = (
-            np.mean(
-                [
-                    log_loss(truth, ClassCurve.of(scores[few], truth[few], alike=alike).probabilities(scores))
-                    for few in np.arange(1000).reshape(20, 50)
-                ]
-            )
-            for alike in (True, False)
-        )
-        assert one < other
+
+        def loss(learn: Callable[[Array, NDArray[np.intp]], ClassCurve]) -> float:
+            parts = np.arange(1000).reshape(20, 50)
+            made = [learn(scores[few], truth[few]).probabilities(scores) for few in parts]
+            return float(np.mean([log_loss(truth, each) for each in made]))
+
+        near, other = (loss(partial(ClassCurve.of_kind, kind=kind)) for kind in ("near", "free"))
+        assert near < other and loss(ClassCurve.of) < other
+
+    def test_one_slope_keeps_the_order_of_scores(self) -> None:
+        scores, truth = self.scores(120)
+        made = ClassCurve.of_kind(scores, truth, "slope")
+        assert np.array_equal(made.probabilities(scores).argmax(axis=1), scores.argmax(axis=1))
 
     def test_rows_are_judged_by_the_others_and_arrays_keep_it(self) -> None:
         scores, truth = self.scores(120)
