@@ -250,7 +250,7 @@ def estimates(
 def _blind(scenario: Scenario, network: Network, workers: int) -> Estimate:
     plan, agreement = _grown(scenario, network, workers), scenario.agreement
     once, each = _blind_bytes(scenario)
-    plan = replace(plan, bytes=each, setup_bytes=once, rounds=agreement.stopping.rounds)
+    plan = replace(plan, bytes=each, setup_bytes=once)
     warnings = too_large(agreement, plan.total)
     return replace(plan, memory=peak_memory(agreement), warnings=tuple(warnings))
 
