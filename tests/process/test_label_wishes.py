@@ -14,6 +14,7 @@ from securefed.assembly.build import PartyData, build
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError
+from securefed.labels.metrics import METRICS
 from securefed.labels.quality import HeldOutMeans
 from securefed.process.checkpoints import ResumeState
 from securefed.process.own_data import agreement_of, check_labels, make_model
@@ -139,8 +140,10 @@ def test_scores_of_counts_are_around_one_rate_and_compared_with_the_own_fit() ->
     assembly = assembly_of(shared.settings)
     _, measured = build(assembly, agreement, "bank", data, *alignment, model, PartyContext())
     assert measured is not None and isinstance(measured.quality, HeldOutMeans)
-    assert measured.quality(np.zeros(100)) == pytest.approx(0.0, abs=1e-6)
-    assert measured.quality.value(measured.quality.alone) > 0.2
+    quality, explained = measured.quality, METRICS["D2"].function
+    assert explained(quality.answers(quality.margins)) == pytest.approx(0.0, abs=1e-6)
+    assert explained(quality.answers(quality.alone)) > 0.2
+    assert -0.1 < quality(np.zeros(100)) < 0.0  # one rate, each row's by the others
 
 
 def test_automatic_rounds_are_a_number_to_everybody() -> None:
