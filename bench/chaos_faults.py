@@ -44,6 +44,8 @@ KINDS = (
     "cut ledger",
     "output into head",
 )
+LEAST_CHECKPOINT = 200
+"""Bytes that every checkpoint of a round has."""
 STRANGERS = 40
 NOISE = (
     b"GET / HTTP/1.1\r\nHost: party\r\n\r\n",
@@ -290,18 +292,18 @@ class Torment:
 
     def _damage_checkpoint(self, victim: str, _: float) -> bool:
         """Kill a party and change its newest checkpoint, if there is an older one."""
-        if len(self.fleet.checkpoints(victim)) < 2:
+        path = self.fleet.checkpoints(victim)
+        if self.fleet.round(victim) < 2 or not path.exists():
             return False
         self._kill_and_wait(victim)
-        paths = self.fleet.checkpoints(victim)
-        if len(paths) >= 2:
-            data = bytearray(paths[-1].read_bytes())
-            place = self.chance.randrange(max(1, len(data)))
-            if data and self.chance.random() < 0.5:
+        if path.exists():
+            data = bytearray(path.read_bytes())
+            place = self.chance.randrange(len(data) - LEAST_CHECKPOINT, len(data))
+            if self.chance.random() < 0.5:
                 data[place] ^= 1 << self.chance.randrange(8)
             else:
                 del data[place:]
-            paths[-1].write_bytes(data)
+            path.write_bytes(data)
         return True
 
     def _cut_ledger(self, victim: str, _: float) -> bool:

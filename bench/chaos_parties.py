@@ -267,10 +267,9 @@ class Fleet:
             except sqlite3.OperationalError:  # its first booking is under way
                 return []
 
-    def checkpoints(self, name: str) -> list[Path]:
-        """The checkpoints of rounds, the newest last."""
-        found = (self.folder / name / "runs" / "chaos" / "checkpoints").glob("round-*.sfc")
-        return sorted(found, key=lambda path: int(path.stem.partition("-")[2]))
+    def checkpoints(self, name: str) -> Path:
+        """The file of a party's checkpoints, the newest last."""
+        return self.folder / name / "runs" / "chaos" / f"checkpoints-{name}.sfc"
 
     def round(self, name: str) -> int:
         """The last round that a party reported, 0 before the first."""

@@ -13,7 +13,7 @@ half of one. A run's directory at one party:
     shard-<party>.npz         this party's part of the model
     preparation-<party>.npz   how its columns were encoded and scaled
     openings-<party>.db       what this party's key has opened in this run (securefed.crypto.keyholder)
-    checkpoints/              to go on after an interruption; encrypted
+    checkpoints-<party>.sfc   to go on after an interruption; encrypted
     .lock-<party>             held by the one process that works on this party's files
 
 Checkpoints, transcripts and model shards name the release that wrote them and the number of their format.
@@ -90,7 +90,7 @@ class RunDirectory:
         self.prediction_signatures = self.folder / f"prediction-signatures-{party}.json"
         self.shard = self.folder / f"shard-{party}.npz"
         self.preparation = self.folder / f"preparation-{party}.npz"
-        self.checkpoints = self.folder / "checkpoints"
+        self.checkpoints = self.folder / f"checkpoints-{party}.sfc"
         self.openings = self.folder / f"openings-{party}.db"
         self.lock = self.folder / f".lock-{party}"
         self.alignments = self.folder / f".alignments-{party}"

@@ -25,7 +25,6 @@ from securefed.process.attempts import (
     why_it_ended,
     write_run,
 )
-from securefed.process.checkpoints import remove_folder
 from securefed.process.keys import PartyKeys, load_keys
 from securefed.process.model_files import score_guard
 from securefed.process.own_data import load_data
@@ -154,7 +153,7 @@ def _take_part(session: Session, terminal: Terminal, display: Display, *, restar
             if over:
                 account = close_run(endpoint, session, account, others)
                 write_run(session, account)
-                remove_folder(session.directory.checkpoints)
+                session.store.clear()
         finally:
             events.tell("closing")
     return account

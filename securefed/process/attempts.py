@@ -115,9 +115,9 @@ def check_folder(session: Session, resume: bool, restart: bool) -> None:
         )
     if store.aligned:
         session.check_unchanged()
-    for path in store.set_aside_damaged():
-        text = f"{path} is damaged and was set aside; an older checkpoint is used"
-        session.events.tell("note", text=text)
+        if damaged := store.set_aside_damage():
+            text = f"{damaged} was damaged and is set aside; an older checkpoint is used"
+            session.events.tell("note", text=text)
     session.state()  # a damaged checkpoint is found before anybody is called
 
 

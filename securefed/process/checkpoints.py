@@ -1,16 +1,20 @@
 """To go on after an interruption: what a party keeps after each round, and what all parties conclude from it.
 
-    alignment.sfc   once: which of the party's rows are common, in the agreed order
-    round-<n>.sfc   after round n: parameters (shares in blind training), optimiser, counters, sums, and what
-                    each round took
+One file has all checkpoints of a run, one record after another:
 
-The last few rounds are kept, since parties may be a round apart when one of them dies; all go back to the
-last one that every party has. Where parties may be further apart, older rounds are kept too, the fewer the
-older they are (`kept_rounds`). A file appears whole or not at all. Each is AES-256-GCM under a random key
-that lies beside the party's other keys, under its passphrase; the header is authenticated, so that a file
-of another party, run, round or minor release is refused. So is one of another instance than the alignment's.
+    alignment    once, first: which of the party's rows are common, in the agreed order
+    round n      after round n: parameters (shares in blind training), optimiser, counters, sums, and what
+                 this round took
 
-    magic 4 b"SFCP" | format 1 | header length 2 | header JSON | nonce 12 | ciphertext and tag
+A record is appended, and is on disk before the next round begins. The last few rounds count, since parties
+may be a round apart when one of them dies; all go back to the last one that every party has. Where parties
+may be further apart, older rounds count too, the fewer the older they are (`kept_rounds`). When the file has
+doubled it is replaced by one with the rounds that count. Each record is AES-256-GCM under a random key that
+lies beside the party's other keys, under its passphrase. The file's header is authenticated with each, so
+that a record of another party, run, start of the run or minor release is refused.
+
+    magic 4 b"SFCP" | format 1 | header length 2 | header JSON | records
+    record: length 8 | round 4 | whether an evaluation follows 1 | nonce 12 | ciphertext and tag
     encrypted: length 8 | JSON of facts and of the arrays' names, types and shapes | the arrays' bytes
 
 Each party tells all others, in its hello, how many numbers its model has and which rounds it has checkpoints
@@ -28,12 +32,14 @@ parties may be any number of rounds behind, and round 0 may be the latest that a
 from __future__ import annotations
 
 import json
+import os
 import re
-import secrets
 import struct
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from secrets import token_bytes, token_hex
 from typing import Any, Self
 
 import numpy as np
@@ -54,16 +60,21 @@ from securefed.protocols.schedules import Reason
 from securefed.transport.network import Malformed
 
 MAGIC = b"SFCP"
-FORMAT = 4
+FORMAT = 5
 PREFIX = struct.Struct(">4sBH")
+HEAD = struct.Struct(">QI?")
 LENGTH = struct.Struct(">Q")
-NONCE = 12
+NONCE, TAG = 12, 16
+LEAST_GROWTH = 1 << 18
+"""Bytes that a file grows by before it is written again."""
 KEPT = 3
 """Rounds that are kept. Two would do: nobody can be more than one round ahead."""
 KEPT_APART = 16
 """The same where parties may be further apart: the last so many rounds, and some older ones."""
-NAME = re.compile(r"round-(\d{1,9})\.sfc")
-ALIGNMENT = "alignment.sfc"
+ALIGNMENT = 0
+"""The alignment's place among the rounds."""
+POINTS = "points"
+"""Names what each round took, in a checkpoint. A point begins with the number of its round, from 0."""
 REMEDY = "put the file back from a backup, or start all parties with --restart"
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -119,138 +130,178 @@ def kept_rounds(rounds: Iterable[int], *, lockstep: bool = True, questions: Iter
     return kept
 
 
+@dataclass(frozen=True)
+class Record:
+    """A part of the file, from its head to the end of its ciphertext."""
+
+    round: int
+    question: bool
+    data: bytes
+
+
 class CheckpointStore:
     """One party's checkpoints of one run. `lockstep`: no party can be more than a round ahead of another."""
 
-    def __init__(self, folder: Path, key: bytes, *, party: str, run: str, lockstep: bool = True) -> None:
-        self._folder, self._cipher = folder, AESGCM(key)
+    def __init__(self, path: Path, key: bytes, *, party: str, run: str, lockstep: bool = True) -> None:
+        self._path, self._cipher = path, AESGCM(key)
         self._party, self._run, self._lockstep = party, run, lockstep
-
-    def rounds(self) -> list[int]:
-        """Rounds that are there, ascending."""
-        if not self._folder.is_dir():
-            return []
-        names = (NAME.fullmatch(path.name) for path in self._folder.iterdir())
-        return sorted(int(match.group(1)) for match in names if match)
+        self._front, self._most = b"", 0
+        """The header of the file, and the size that it is written again at, once that is known."""
 
     @property
     def aligned(self) -> bool:
-        return (self._folder / ALIGNMENT).exists()
+        return self._path.exists()
 
     def write_alignment(self, checkpoint: Checkpoint) -> None:
         """A new beginning: what was there before belongs to another instance of the run."""
-        self.clear()
-        self._write(ALIGNMENT, -1, checkpoint)
+        header = {"party": self._party, "run": self._run, "release": minor_version(), "file": token_hex(16)}
+        text = json.dumps(header, sort_keys=True).encode()
+        self._front = PREFIX.pack(MAGIC, FORMAT, len(text)) + text
+        make_folder(self._path.parent, private=True)
+        self._replace([self._sealed(ALIGNMENT, checkpoint, False)])
 
     def read_alignment(self) -> Checkpoint:
-        return self._read(ALIGNMENT, -1)
+        return self._opened(self._read()[0])
 
-    def write(self, round_: int, checkpoint: Checkpoint, questions: Iterable[int] = ()) -> None:
-        """After `round_` rounds. Older ones go once the new one is on disk; so do later ones, which a run
-        that went back will write again. `questions`: see `kept_rounds`.
-        """
-        self._write(f"round-{round_}.sfc", round_, checkpoint)
-        there = self.rounds()
-        earlier = (number for number in there if number <= round_)
-        keep = kept_rounds(earlier, lockstep=self._lockstep, questions=questions)
-        for number in there:
-            if number not in keep:
-                (self._folder / f"round-{number}.sfc").unlink(missing_ok=True)
+    def write(self, round_: int, checkpoint: Checkpoint, *, question: bool = False) -> None:
+        """After `round_` rounds. `question`: an evaluation follows, see `kept_rounds`."""
+        if not self._most:
+            self._read()
+            self._most = self._path.stat().st_size + LEAST_GROWTH
+        record = self._sealed(round_, checkpoint, question)
+        try:
+            with self._path.open("ab") as file:
+                file.write(record)
+                file.flush()
+                os.fdatasync(file.fileno())
+                size = file.tell()
+        except OSError as error:
+            raise storage_error(self._path, error) from None
+        if size > self._most:
+            records = self._read()
+            first = self._opened(records[0])
+            begun = Checkpoint(first.arrays, {**first.meta, POINTS: self._points(records)})
+            kept = (record.data for record in self._kept(records).values())
+            self._replace([self._sealed(ALIGNMENT, begun, False), *kept])
+
+    def rounds(self) -> list[int]:
+        """Rounds that the run can go on after, ascending."""
+        return sorted(self._kept(self._read())) if self.aligned else []
 
     def read(self, round_: int) -> Checkpoint:
-        """Of the instance that the alignment is of."""
-        name = f"round-{round_}.sfc"
-        checkpoint = self._read(name, round_)
-        if self.aligned and checkpoint.meta.get("instance") != self.read_alignment().meta.get("instance"):
-            raise DataError(
-                f"{self._folder / name}: from an earlier start of the run; start all parties with --restart"
-            )
-        return checkpoint
+        """Return the checkpoint after `round_` rounds, with the points of all rounds up to there."""
+        records = self._read()
+        kept = self._kept(records)
+        if round_ not in kept:
+            raise DataError(f"{self._path}: no checkpoint of round {round_}; {REMEDY}")
+        checkpoint = self._opened(kept[round_])
+        points = [point for point in self._points(records) if point[0] < round_]
+        return Checkpoint(checkpoint.arrays, {**checkpoint.meta, POINTS: points})
 
-    def set_aside_damaged(self) -> list[Path]:
-        """Rename the newest checkpoints that cannot be read, if an older one can; their new names.
+    def set_aside_damage(self) -> Path | None:
+        """Drop what cannot be read, if something can; return the name that the file is kept under.
 
         The run then goes on from an older round that all parties have.
         """
-        damaged: list[int] = []
-        for number in reversed(self.rounds()):
-            try:
-                self.read(number)
-            except DataError:
-                damaged.append(number)
-            else:
-                break
-        else:
-            return []  # none is good: it is the key, or the folder, and nothing is touched
-        renamed = []
-        for number in damaged:
-            path = self._folder / f"round-{number}.sfc"
-            renamed.append(path.rename(path.with_name(f"{path.name}.damaged")))
-        return renamed
+        sound = []
+        for record in self._read():
+            with suppress(DataError):
+                self._opened(record)
+                sound.append(record.data)
+        whole = self._path.read_bytes()
+        if not sound or len(whole) == len(self._front) + sum(map(len, sound)):
+            return None  # if none is good, it is the key, and nothing is touched
+        damaged = self._damaged
+        write_atomically(damaged, whole)
+        self._replace(sound)
+        return damaged
 
     def clear(self) -> None:
-        """The alignment first: without it nothing here is a run that could go on, whenever a kill comes."""
-        for name in (ALIGNMENT, *(f"round-{number}.sfc" for number in self.rounds())):
-            (self._folder / name).unlink(missing_ok=True)
+        self._most = 0
+        for path in (self._path, self._damaged):
+            path.unlink(missing_ok=True)
 
-    def _header(self, round_: int) -> bytes:
-        place = {"party": self._party, "run": self._run, "round": round_}
-        return json.dumps({**place, "release": minor_version()}, sort_keys=True).encode()
+    def _kept(self, records: Iterable[Record]) -> dict[int, Record]:
+        """Return the rounds that count. A run that went back has written later ones again."""
+        there: dict[int, Record] = {}
+        for record in records:
+            there = {number: each for number, each in there.items() if number < record.round}
+            there[record.round] = record
+        there.pop(ALIGNMENT, None)
+        questions = [number for number, record in there.items() if record.question]
+        kept = kept_rounds(there, lockstep=self._lockstep, questions=questions)
+        return {number: record for number, record in there.items() if number in kept}
 
-    def _write(self, name: str, round_: int, checkpoint: Checkpoint) -> None:
-        header, nonce = self._header(round_), secrets.token_bytes(NONCE)
-        front = PREFIX.pack(MAGIC, FORMAT, len(header)) + header
-        sealed = self._cipher.encrypt(nonce, checkpoint.to_bytes(), front)
-        if not self._folder.is_dir():
-            make_folder(self._folder, private=True)
-        write_atomically(self._folder / name, front + nonce + sealed)
+    def _points(self, records: Iterable[Record]) -> list[list[Any]]:
+        """Return what each round took. The last record of a round counts."""
+        points: dict[int, list[Any]] = {}
+        for record in records:
+            points |= {point[0]: point for point in self._opened(record).meta.get(POINTS, ())}
+        return [points[number] for number in sorted(points)]
 
-    def _read(self, name: str, round_: int) -> Checkpoint:
-        path = self._folder / name
+    # The file
+
+    @property
+    def _damaged(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.damaged")
+
+    def _replace(self, records: Iterable[bytes]) -> None:
+        data = b"".join([self._front, *records])
+        write_atomically(self._path, data)
+        self._most = 2 * len(data) + LEAST_GROWTH
+
+    def _read(self) -> list[Record]:
+        """Return the whole records of the file. The first one is the alignment."""
         try:
-            blob = path.read_bytes()
+            blob = self._path.read_bytes()
         except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from None
-        header = self._header(round_)
-        front = PREFIX.pack(MAGIC, FORMAT, len(header)) + header
-        if blob[: len(front)] != front:
-            _check_writer(path, blob)
-            raise DataError(f"{path}: not a checkpoint of {self._party} in run {self._run!r}; {REMEDY}")
-        nonce, sealed = blob[len(front) : len(front) + NONCE], blob[len(front) + NONCE :]
+            raise DataError(f"{self._path}: cannot be read ({error.strerror}); {REMEDY}") from None
+        self._front = self._checked_front(blob)
+        records, place = [], len(self._front)
+        while place + HEAD.size <= len(blob):
+            size, round_, question = HEAD.unpack_from(blob, place)
+            if place + HEAD.size + size > len(blob):
+                break
+            records.append(Record(round_, question, blob[place : place + HEAD.size + size]))
+            place += HEAD.size + size
+        if not records or records[0].round != ALIGNMENT:
+            raise DataError(f"{self._path}: damaged; {REMEDY}")
+        return records
+
+    def _checked_front(self, blob: bytes) -> bytes:
+        """Return the header. One of another party, run, format or minor release is refused."""
+        remedy = "finish the run with that release, or start all parties with --restart"
+        foreign = DataError(f"{self._path}: not checkpoints of {self._party} in run {self._run!r}; {REMEDY}")
+        if len(blob) < PREFIX.size or not blob.startswith(MAGIC):
+            raise foreign
+        _, number, size = PREFIX.unpack_from(blob)
+        if number != FORMAT:
+            text = f"checkpoints of format {number}, this release reads {FORMAT}"
+            raise DataError(f"{self._path}: {text}; {remedy}")
+        front = blob[: PREFIX.size + size]
         try:
-            data = self._cipher.decrypt(nonce, sealed, front)
+            header = json.loads(front[PREFIX.size :])
+            owner, wrote = (header["party"], header["run"]), header["release"]
+        except (ValueError, KeyError, TypeError):
+            raise foreign from None
+        check_release(f"{self._path}: the checkpoint", wrote, remedy)
+        if owner != (self._party, self._run):
+            raise foreign
+        return front
+
+    def _sealed(self, round_: int, checkpoint: Checkpoint, question: bool) -> bytes:
+        nonce, content = token_bytes(NONCE), checkpoint.to_bytes()
+        head = HEAD.pack(NONCE + len(content) + TAG, round_, question)
+        return head + nonce + self._cipher.encrypt(nonce, content, self._front + head)
+
+    def _opened(self, record: Record) -> Checkpoint:
+        head, rest = record.data[: HEAD.size], record.data[HEAD.size :]
+        try:
+            content = self._cipher.decrypt(rest[:NONCE], rest[NONCE:], self._front + head)
         except (InvalidTag, ValueError):
-            raise DataError(f"{path}: damaged, or under another checkpoint-key.skf; {REMEDY}") from None
-        return Checkpoint.from_bytes(data)
-
-
-def _check_writer(path: Path, blob: bytes) -> None:
-    """Refuse a checkpoint of another format or minor release, by what its first bytes say."""
-    remedy = "finish the run with that release, or start all parties with --restart"
-    if len(blob) < PREFIX.size or blob[: len(MAGIC)] != MAGIC:
-        return
-    _, number, size = PREFIX.unpack_from(blob)
-    if number != FORMAT:
-        raise DataError(f"{path}: a checkpoint of format {number}, this release reads {FORMAT}; {remedy}")
-    try:
-        wrote = json.loads(blob[PREFIX.size : PREFIX.size + size])["release"]
-    except (ValueError, KeyError, TypeError):
-        return
-    check_release(f"{path}: the checkpoint", wrote, remedy)
-
-
-def remove_folder(folder: Path) -> None:
-    """Checkpoints of a run that is over. The alignment first, as in `CheckpointStore.clear`: what is left of
-    a finished run when this is interrupted must not look like one that has just begun.
-    """
-    if folder.is_dir():
-        try:
-            (folder / ALIGNMENT).unlink(missing_ok=True)
-            for path in folder.iterdir():
-                path.unlink()
-            folder.rmdir()
-        except OSError as error:
-            raise storage_error(folder, error) from None
+            where = f"{self._path}: round {record.round}"
+            raise DataError(f"{where} is damaged, or under another checkpoint-key.skf; {REMEDY}") from None
+        return Checkpoint.from_bytes(content)
 
 
 TOKEN = re.compile(r"[0-9a-f]{16}")

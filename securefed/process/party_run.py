@@ -192,9 +192,7 @@ class Session:
         rounds = agreement.stopping.rounds  # with several folds more than the settings' own
         self.events.tell("training", rows=agreement.batches.rows, start=plan.start or 0, rounds=rounds)
         judges = self.party.is_label_party
-        recorder = RunRecorder(
-            self.store, agreement, plan.instance, totals, link, judges=judges, events=self.events
-        )
+        recorder = RunRecorder(self.store, agreement, totals, link, judges=judges, events=self.events)
         program, trained = self._program(agreement, plan, recorder)
         outcome: Outcome = await program.run(link)
         self._finish(link, plan, recorder, outcome, trained)
@@ -229,7 +227,7 @@ class Session:
         totals, entries = RunTotals(), None
         if start in self.store.rounds():
             meta = self.store.read(start).meta
-            totals, entries = RunTotals.from_meta(meta.get("tally")), meta["entries"]
+            totals, entries = RunTotals.from_meta(meta), meta["entries"]
         totals.interruptions += 1
         transcript = resume_transcript(
             path,
@@ -302,9 +300,10 @@ class Session:
         if not meta["done"]:
             return None
         states = {name: ResumeState(parameters, is_linear) for name, parameters, is_linear in meta["members"]}
-        agreement = agreement_of(self.shared, states, int(self.store.read_alignment().meta["rows"]))
-        totals, path = RunTotals.from_meta(meta.get("tally")), Path(*meta["path"])
-        return self._account(meta["instance"], agreement, rounds[-1], meta["ended"], totals, path)
+        begun = self.store.read_alignment().meta
+        agreement = agreement_of(self.shared, states, int(begun["rows"]))
+        totals, path = RunTotals.from_meta(meta), Path(*meta["path"])
+        return self._account(begun["instance"], agreement, rounds[-1], meta["ended"], totals, path)
 
     def _account(
         self, instance: str, agreement: Agreement, rounds: int, reason: Reason, totals: RunTotals, path: Path

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError
-from securefed.files import storage_error, write_atomically
-from securefed.process.checkpoints import REMEDY, Checkpoint, CheckpointStore
+from securefed.files import storage_error
+from securefed.process.checkpoints import POINTS, REMEDY, Checkpoint, CheckpointStore
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.schedules import Reason
-from securefed.report.summary import Timeline
+from securefed.report.summary import RoundPoint, Timeline
 from securefed.transport import Entry, Link, Transcript
 from securefed.transport import Path as ClockPath
 
@@ -39,21 +39,9 @@ WRITTEN = frozenset(
 Listener = Callable[[str, Mapping[str, Any]], None]
 
 
-class ToldTranscript(Transcript):
-    """A transcript of which listeners hear as it grows."""
-
-    def __init__(self, party: str, run: str, events: Events | None = None) -> None:
-        super().__init__(party, run)
-        self._events = events or Events(None)
-
-    def _append(self, entry: Entry) -> None:
-        super()._append(entry)
-        self._events.tell("message", entry=entry)
-
-
 def start_transcript(path: Path, party: str, run: str, events: Events | None = None) -> Transcript:
-    """Return a new one, written to its file as it grows."""
-    transcript = ToldTranscript(party, run, events)
+    """Return a new one, with a file that it is written to."""
+    transcript = Transcript(party, run, None if events is None else events.on_entry)
     transcript.stream_to(path)
     return transcript
 
@@ -73,42 +61,26 @@ def resume_transcript(
     `entries`: how many its checkpoint says to keep. Without it, all of the rounds before `start` stay.
     `evaluates`: the evaluation of the round before `start` happens again.
     """
-    before = path.with_name(f".{path.name}.before")
-    if start == 0:  # nothing of it counts, and it may not even have been begun
-        before.unlink(missing_ok=True)
-        transcript = start_transcript(path, party, run, events)
-        transcript.note("resumed", "checkpoint", "", start, 0, "setup")
-        return transcript
-    if not before.exists():
-        write_atomically(before, _whole_lines(path))
-    old = Transcript.read(before)
-    transcript = ToldTranscript(party, run, events)
-    if (old.party, old.run) != (party, run) or old.fault(ended=False):
-        raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}; {REMEDY}")
-    # Keys and agreements of attempts that came to nothing go too: half of them may never have arrived.
-    if entries is None or entries > len(old):
-        again = ("evaluation", start - 1) if evaluates else None
-        kept = [
-            place
-            for place, e in enumerate(old.entries)
-            if e.phase in ROUNDS and e.round < start and (e.phase, e.round) != again
-        ]
-        entries = kept[-1] + 1 if kept else 0
-    transcript.entries = old.entries[:entries]
-    transcript.note("resumed", "checkpoint", "", start, 0, "setup", dropped=len(old) - len(transcript))
+    transcript = Transcript(party, run, None if events is None else events.on_entry)
+    dropped = {}
+    if start > 0:  # before that nothing of it counts, and it may not even have been begun
+        old = Transcript.read(path)
+        if (old.party, old.run) != (party, run) or old.fault(ended=False):
+            raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}; {REMEDY}")
+        # Keys and agreements of attempts that came to nothing go too: half of them may never have arrived.
+        if entries is None or entries > len(old):
+            again = ("evaluation", start - 1) if evaluates else None
+            kept = [
+                place
+                for place, e in enumerate(old.entries)
+                if e.phase in ROUNDS and e.round < start and (e.phase, e.round) != again
+            ]
+            entries = kept[-1] + 1 if kept else 0
+        transcript.entries, transcript.release = old.entries[:entries], old.release
+        dropped = {"dropped": len(old) - entries}
+    transcript.note("resumed", "checkpoint", "", start, 0, "setup", **dropped)
     transcript.stream_to(path)
-    before.unlink()
     return transcript
-
-
-def _whole_lines(path: Path) -> bytes:
-    """The file without a last line that a kill cut short."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from None
-    whole = lines[:-1]  # after the last line break there is nothing, or half a line
-    return b"\n".join(whole) + b"\n"
 
 
 class Events:
@@ -137,6 +109,10 @@ class Events:
             with suppress(OSError):  # what could not be written is tried once more, in vain
                 file.close()
             raise storage_error(self._path or Path(), error) from None
+
+    def on_entry(self, entry: Entry) -> None:
+        """Tell the listeners of an entry in a transcript."""
+        self.tell("message", entry=entry)
 
     def close(self) -> None:
         if self._file is not None:
@@ -179,8 +155,9 @@ class RunTotals:
         )
 
     def to_meta(self) -> dict[str, Any]:
+        """Return what a checkpoint holds. Earlier rounds' points are in their own."""
         return {
-            "timeline": self.timeline.to_list(),
+            POINTS: [list(vars(point).values()) for point in self.timeline.points[-1:]],
             "interruptions": self.interruptions,
             "alignment": [self.alignment.computation, self.alignment.communication],
             "evaluation": [self.evaluation.computation, self.evaluation.communication],
@@ -188,17 +165,14 @@ class RunTotals:
         }
 
     @classmethod
-    def from_meta(cls, meta: Any) -> RunTotals:
-        try:
-            return cls(
-                Timeline.from_list(meta["timeline"]),
-                int(meta["interruptions"]),
-                ClockPath(*meta["alignment"]),
-                ClockPath(*meta["evaluation"]),
-                dict(meta["activities"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"checkpoint: malformed ({error})") from None
+    def from_meta(cls, meta: Mapping[str, Any]) -> RunTotals:
+        return cls(
+            Timeline(RoundPoint(*point) for point in meta[POINTS]),
+            int(meta["interruptions"]),
+            ClockPath(*meta["alignment"]),
+            ClockPath(*meta["evaluation"]),
+            dict(meta["activities"]),
+        )
 
 
 class RunRecorder:
@@ -208,7 +182,6 @@ class RunRecorder:
         self,
         store: CheckpointStore,
         agreement: Agreement,
-        instance: str,
         totals: RunTotals,
         link: Link,
         *,
@@ -216,7 +189,7 @@ class RunRecorder:
         events: Events,
     ) -> None:
         """`judges`: this party sees the metric, and so knows why the training ends."""
-        self._store, self.agreement, self._instance = store, agreement, instance
+        self._store, self.agreement = store, agreement
         self._totals, self._link, self._paused = totals, link, link.paused
         self._tracker = agreement.stopping.tracker()
         self._judges = judges or not agreement.watched
@@ -253,22 +226,13 @@ class RunRecorder:
         self._events.tell("round", round=number, rounds=self.agreement.stopping.rounds, **facts)
 
     def write(self, rounds: int, ended: Reason | None, *, done: bool = False) -> None:
-        self._store.write(
-            rounds,
-            Checkpoint(
-                self.state(),
-                {
-                    "instance": self._instance,
-                    "ended": ended,
-                    "done": done,
-                    "entries": self._entries,
-                    "members": [[m.name, m.parameters, m.is_linear] for m in self.agreement.members],
-                    "tally": self.totals.to_meta(),
-                    "path": [self.path.computation, self.path.communication],
-                },
-            ),
-            (number for number in range(1, rounds + 1) if self.agreement.evaluates_after(number - 1)),
-        )
+        meta = {"ended": ended, "done": done, "entries": self._entries, **self.totals.to_meta()}
+        if done:
+            meta["members"] = [[m.name, m.parameters, m.is_linear] for m in self.agreement.members]
+            meta["path"] = [self.path.computation, self.path.communication]
+        self._link.transcript.flush()
+        question = rounds > 0 and self.agreement.evaluates_after(rounds - 1)
+        self._store.write(rounds, Checkpoint(self.state(), meta), question=question)
 
     @property
     def totals(self) -> RunTotals:

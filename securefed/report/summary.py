@@ -14,7 +14,6 @@ from typing import Any
 
 from securefed.crypto import protects
 from securefed.crypto.shares import numbers_in
-from securefed.errors import DataError
 from securefed.files import versions
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
@@ -102,13 +101,6 @@ class Timeline:
 
     def to_list(self) -> list[dict[str, Any]]:
         return [dict(vars(point)) for point in self.points]
-
-    @classmethod
-    def from_list(cls, rows: Iterable[Mapping[str, Any]]) -> Timeline:
-        try:
-            return cls(RoundPoint(**row) for row in rows)
-        except TypeError as error:
-            raise DataError(f"timeline: a point is malformed ({error})") from None
 
 
 @dataclass(frozen=True, kw_only=True)

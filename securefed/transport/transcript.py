@@ -36,10 +36,11 @@ import hashlib
 import hmac
 import json
 import os
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from math import log, sqrt
 from pathlib import Path
 from typing import IO, Any
@@ -50,13 +51,15 @@ from numpy.typing import NDArray
 from securefed.crypto import KEY_KINDS, protects
 from securefed.crypto.wire import HEADER, MAGIC, Kind, Scheme
 from securefed.errors import DataError, plain_text
-from securefed.files import check_release, release, storage_error
+from securefed.files import StorageError, check_release, release, storage_error, write_atomically
 from securefed.transport.message import Message
 
 NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in Kind}
 PREFIX = 8
 """Bytes of an optional length field before a frame."""
 SAMPLE = 4096
+PLACES = np.tile(16 * np.arange(8, dtype=np.uint8), SAMPLE // 8)
+"""For each byte of a sample the first of the 16 counts that belong to its place in a word."""
 LEAST_WORDS = 64
 FALSE_ALARM = 1e-14
 _X = -log(FALSE_ALARM)
@@ -154,16 +157,14 @@ def looks_random(body: memoryview | bytes, scheme: str) -> bool | None:
     Ciphertexts, masked values and masks are uniform there, except for CKKS's last byte: residues have 60
     bits. Floating-point numbers and fixed-point integers are not: their signs and exponents repeat.
     """
-    tail = np.frombuffer(body, dtype=np.uint8)[-SAMPLE:]
-    words = len(tail) // 8
+    words = min(len(body), SAMPLE) // 8
     if words < LEAST_WORDS:
         return None
-    columns = KEY_KINDS[scheme].random_bytes
-    halves = (tail[len(tail) - 8 * words :].reshape(words, 8)[:, :columns] >> 4).astype(np.intp)
-    counts = np.bincount((halves + 16 * np.arange(columns)).ravel(), minlength=16 * columns)
-    expected = words / 16
-    statistic = ((counts.reshape(columns, 16) - expected) ** 2).sum(axis=1) / expected
-    return bool(statistic.max() < LIMIT)
+    tail = np.frombuffer(body, dtype=np.uint8)[-8 * words :]
+    counts = np.bincount((tail >> 4) + PLACES[: 8 * words], minlength=8 * 16).reshape(8, 16)
+    # The sum of (count - expected)^2 / expected, where counts add up to `words`.
+    statistic = (counts * counts).sum(axis=1) * (16 / words) - words
+    return bool(statistic[: KEY_KINDS[scheme].random_bytes].max() < LIMIT)
 
 
 def looks_uniform(payload: bytes, looks: str) -> bool | None:
@@ -216,11 +217,14 @@ def _numbers(words: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
 FORMAT = 2
 PRINT_BYTES = 12
 MOST_NUMBER = 1 << 62
+MOST_SECONDS = 1.0
+"""A line waits at most so long, until the next entry, before it is written to the file."""
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def canonical(value: Any) -> bytes:
     """Return the one text of a JSON value, to hash."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 @dataclass(frozen=True)
@@ -244,12 +248,21 @@ class Entry:
         """The parts of the message."""
         return [Part.from_dict(part) for part in self.detail.get("parts", ())]
 
-    def linked(self, before: str) -> Entry:
-        """Return the entry with its place in a chain."""
-        # Here and in `_append` `asdict` would copy the details in depth, for every message of a run.
-        content = {name: value for name, value in vars(self).items() if name != "chain"}
-        digest = hashlib.sha256(before.encode() + canonical(content)).hexdigest()
-        return replace(self, chain=digest)
+
+def _content(entry: Entry) -> bytes:
+    """Return the text of an entry that the chain holds: all but `chain`."""
+    # `asdict` would copy the details in depth, for every message of a run.
+    return canonical({name: value for name, value in vars(entry).items() if name != "chain"})
+
+
+def _chained(before: str, content: bytes) -> str:
+    return hashlib.sha256(before.encode() + content).hexdigest()
+
+
+def _line(content: bytes, chain: str) -> bytes:
+    """Return the canonical text of a whole entry: `chain` comes after `bytes`, which comes first."""
+    size, _, rest = content.partition(b",")
+    return b'%s,"chain":"%s",%s\n' % (size, chain.encode(), rest)
 
 
 @dataclass(frozen=True)
@@ -275,11 +288,12 @@ class Roots:
 
 
 class Transcript:
-    """The entries of one party, append-only."""
+    """The entries of one party, append-only. `on_entry` hears of each."""
 
-    def __init__(self, party: str, run: str = "") -> None:
+    def __init__(self, party: str, run: str = "", on_entry: Callable[[Entry], None] | None = None) -> None:
         self.party = party
         self.run = run
+        self._on_entry = on_entry
         self.release = release()
         self.entries: list[Entry] = []
         self.ending: tuple[int, str] | None = None
@@ -288,7 +302,10 @@ class Transcript:
         """Its file, if it has one."""
         self._read = False
         self._secret = os.urandom(32)
-        self._stream: IO[str] | None = None
+        self._stream: IO[bytes] | None = None
+        self._lines: list[bytes] = []
+        """Lines that are not in the file yet."""
+        self._written = 0.0
 
     @property
     def header(self) -> dict[str, Any]:
@@ -334,9 +351,16 @@ class Transcript:
         self._append(Entry(event, kind, peer, round_, step, 0, "", phase, detail))
 
     def _append(self, entry: Entry) -> None:
-        linked = entry.linked(self.head)
+        content = _content(entry)
+        linked = Entry(**{**vars(entry), "chain": _chained(self.head, content)})
         self.entries.append(linked)
-        self._write(vars(linked))
+        if self._stream is not None:
+            self._lines.append(_line(content, linked.chain))
+            # What a key opened is in the file before the answer leaves.
+            if entry.event == "opened" or time.monotonic() > self._written + MOST_SECONDS:
+                self.flush()
+        if self._on_entry is not None:
+            self._on_entry(linked)
 
     def mask_print(self, pieces: Iterable[bytes]) -> MaskPrint:
         """Return the fingerprints of a mask."""
@@ -376,7 +400,7 @@ class Transcript:
         """Return what is wrong with the chain, in words, or nothing. `ended`: a file has to have its end."""
         before = self.start
         for place, entry in enumerate(self.entries):
-            if entry.linked(before).chain != entry.chain:
+            if _chained(before, _content(entry)) != entry.chain:
                 return f"entry {place} ({entry.event} {entry.kind}) does not fit the chain"
             before = entry.chain
         if not self._read or not ended:
@@ -405,36 +429,43 @@ class Transcript:
     # Files
 
     def stream_to(self, path: str | Path) -> None:
-        """Write the lines so far, and each further one at once. Raises StorageError."""
+        """Write the lines so far as a whole, and further ones by `flush`. Raises StorageError."""
         self.close()
         self.path = Path(path)
+        lines = [_line(_content(entry), entry.chain) for entry in self.entries]
+        write_atomically(self.path, b"".join([canonical(self.header) + b"\n", *lines]), mode=0o644)
         try:
-            self._stream = self.path.open("w", encoding="utf-8")
+            self._stream = self.path.open("ab", buffering=0)
         except OSError as error:
             raise storage_error(self.path, error) from None
-        self._write(self.header, *map(vars, self.entries))
+
+    def flush(self) -> None:
+        """Write to the file what is not in it yet. Raises StorageError."""
+        self._written = time.monotonic()
+        if self._stream is None or self.path is None or not self._lines:
+            return
+        lines, self._lines = memoryview(b"".join(self._lines)), []
+        try:
+            while lines:
+                lines = lines[self._stream.write(lines) :]
+        except OSError as error:
+            self.abandon()
+            raise storage_error(self.path, error) from None
 
     def close(self) -> None:
         """End a file that `stream_to` began. Its last line has the number of entries, so that a cut shows."""
-        self._write({"end": len(self.entries), "chain": self.head})
+        self._lines.append(canonical({"end": len(self.entries), "chain": self.head}) + b"\n")
+        self.flush()
         self.abandon()
 
     def abandon(self) -> None:
         """Let go of the file. Without the last line it is whole up to here, and has no end."""
-        stream, self._stream = self._stream, None
+        with suppress(StorageError):
+            self.flush()
+        stream, self._stream, self._lines = self._stream, None, []
         if stream is not None:
-            with suppress(OSError):  # every line was written when it happened
+            with suppress(OSError):
                 stream.close()
-
-    def _write(self, *lines: Mapping[str, Any]) -> None:
-        if self._stream is None or self.path is None:
-            return
-        try:
-            self._stream.writelines(canonical(line).decode() + "\n" for line in lines)
-            self._stream.flush()
-        except OSError as error:
-            self.abandon()
-            raise storage_error(self.path, error) from None
 
     def save(self, path: str | Path) -> None:
         """Write the whole transcript as JSON lines."""
@@ -446,18 +477,21 @@ class Transcript:
         """Parse a transcript file and check its form. `fault` detects changes."""
         where = Path(path)
         try:
-            lines = [json.loads(line) for line in where.read_text(encoding="utf-8").splitlines() if line]
+            *texts, last = where.read_text(encoding="utf-8").split("\n")
+            lines = [json.loads(text) for text in texts if text]
+            with suppress(ValueError):  # nothing after the last line break, or a line that a kill cut short
+                lines.append(json.loads(last))
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{where}: not a transcript ({plain_text(error, 80)})") from None
         if not lines or not all(isinstance(line, dict) for line in lines):
             raise DataError(f"{where}: not a transcript: empty, or a line is not an object")
         head, *rest = lines
-        if head.get("transcript") != FORMAT or not isinstance(head.get("party"), str):
+        transcript = cls(str(head.get("party")), str(head.get("run")))
+        transcript.release = str(head.get("release"))
+        if canonical(head) != canonical(transcript.header):
             raise DataError(f"{where}: not a transcript of format {FORMAT}: its first line is another")
-        check_release(f"{where}: the transcript", head.get("release", ""), "read it with that release")
+        check_release(f"{where}: the transcript", transcript.release, "read it with that release")
         end = rest.pop() if rest and "end" in rest[-1] else None
-        transcript = cls(head["party"], str(head.get("run", "")))
-        transcript.release = str(head["release"])
         try:
             transcript.entries = [_entry(line) for line in rest]
         except (TypeError, ValueError) as error:

@@ -274,14 +274,17 @@ def test_a_run_directory_reads_as_it_was_written(folder: Path) -> None:
         assert again.read_bytes() == (folder / f"transcript-{transcript.party}.jsonl").read_bytes()
 
 
-def test_a_stream_has_each_line_as_it_happens(tmp_path: Path) -> None:
+def test_a_stream_has_the_lines_up_to_its_last_flush(tmp_path: Path) -> None:
     path = tmp_path / "transcript-p0.jsonl"
     transcript = Transcript("p0", "run-1")
     transcript.stream_to(path)
     message = Message("verdict", "run-1", 0, 0, "p1", "p0", 0, b"\0", Clock())
     for count in range(1, 4):
         transcript.message("received", message, "training")
+        transcript.flush()
         assert len(path.read_text().splitlines()) == 1 + count
+    transcript.note("opened", "opening", "p1", 0, 0, "training")
+    assert len(path.read_text().splitlines()) == 5, "what a key opened is written at once"
     assert Transcript.read(path).fault() == "cut short: its last line is missing"
     transcript.close()
     read = Transcript.read(path)

@@ -12,35 +12,48 @@ import pytest
 from securefed.errors import DataError
 from securefed.files import StorageError, write_atomically
 from securefed.process.checkpoints import (
+    HEAD,
     KEPT,
+    LEAST_GROWTH,
+    POINTS,
     Checkpoint,
     CheckpointStore,
+    Record,
     kept_rounds,
-    remove_folder,
 )
 
 KEY = bytes(range(32))
 
 
 def store(folder: Path, key: bytes = KEY, party: str = "bank", run: str = "r") -> CheckpointStore:
-    return CheckpointStore(folder / "checkpoints", key, party=party, run=run)
+    return CheckpointStore(folder / "checkpoints.sfc", key, party=party, run=run)
+
+
+def begun(folder: Path) -> CheckpointStore:
+    """A store with its alignment."""
+    made = store(folder)
+    made.write_alignment(Checkpoint({"rows": np.arange(5)}, {"rows": 5, "instance": "ab"}))
+    return made
 
 
 def some(value: float) -> Checkpoint:
-    return Checkpoint(
-        {"parameters": np.full(4, value), "round": np.array(3)}, {"instance": "ab", "done": False}
-    )
+    return Checkpoint({"parameters": np.full(4, value), "round": np.array(3)}, {"done": False})
+
+
+def lasting(number: int) -> Checkpoint:
+    """A checkpoint of some thousand bytes with the point of its round."""
+    return Checkpoint({"parameters": np.full(999, number)}, {POINTS: [[number - 1, 0.5 * number]]})
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     kept = store(tmp_path)
     assert kept.rounds() == [] and not kept.aligned
-    kept.write_alignment(Checkpoint({"rows": np.arange(5)}, {"rows": 5, "instance": "ab"}))
+    kept = begun(tmp_path)
     kept.write(1, some(1.5))
     assert kept.aligned and kept.rounds() == [1]
     found = store(tmp_path).read(1)
     assert np.array_equal(found.arrays["parameters"], np.full(4, 1.5))
-    assert found.meta == {"instance": "ab", "done": False}
+    assert found.meta == {"done": False, POINTS: []}
     assert np.array_equal(kept.read_alignment().arrays["rows"], np.arange(5))
 
 
@@ -53,7 +66,7 @@ def test_arrays_keep_their_types_and_shapes(tmp_path: Path) -> None:
         "shares": np.array([2**64 - 1], dtype=np.uint64),
         "last": np.zeros(0, np.int8),
     }
-    kept = store(tmp_path)
+    kept = begun(tmp_path)
     kept.write(1, Checkpoint(arrays, {}))
     found = kept.read(1).arrays
     assert found.keys() == arrays.keys()
@@ -67,12 +80,12 @@ def test_arrays_keep_their_types_and_shapes(tmp_path: Path) -> None:
 
 
 def test_the_last_rounds_are_kept_and_going_back_drops_what_came_after(tmp_path: Path) -> None:
-    kept = store(tmp_path)
+    kept = begun(tmp_path)
     for number in range(1, 8):
         kept.write(number, some(number))
     assert kept.rounds() == list(range(8 - KEPT, 8)) and KEPT >= 2
     kept.write(6, some(66))
-    assert kept.rounds() == [5, 6]
+    assert kept.rounds() == [4, 5, 6]
     assert kept.read(6).arrays["parameters"][0] == 66
 
 
@@ -88,7 +101,8 @@ def test_parties_that_are_apart_have_a_round_in_common(tmp_path: Path) -> None:
         for ahead in range(behind, 399, 5):
             common = history[behind] & history[ahead]
             assert max(common) >= behind + 1 - 2 * (ahead - behind)
-    store_ = CheckpointStore(tmp_path / "checkpoints", KEY, party="a", run="r", lockstep=False)
+    store_ = CheckpointStore(tmp_path / "checkpoints.sfc", KEY, party="a", run="r", lockstep=False)
+    store_.write_alignment(some(0))
     for number in range(1, 40):
         store_.write(number, some(number))
     assert set(store_.rounds()) == history[38] - {0}
@@ -110,29 +124,76 @@ def test_nobody_goes_back_behind_an_evaluation_that_all_have_stored(each: int) -
 
 
 def test_a_new_alignment_is_a_new_beginning(tmp_path: Path) -> None:
-    kept = store(tmp_path)
+    kept = begun(tmp_path)
     kept.write(4, some(1))
-    kept.write_alignment(some(0))
+    begun(tmp_path)
     assert kept.rounds() == []
 
 
+def test_the_file_stays_small_and_keeps_what_each_round_took(tmp_path: Path) -> None:
+    """A run that goes back writes some rounds twice. The second time counts."""
+    kept, sizes = begun(tmp_path), []
+    for number in (*range(1, 150), *range(148, 300)):
+        kept.write(number, lasting(number))
+        sizes.append((tmp_path / "checkpoints.sfc").stat().st_size)
+    assert max(sizes) < 3 * LEAST_GROWTH and sizes != sorted(sizes)
+    assert kept.rounds() == [297, 298, 299]
+    found = store(tmp_path).read(298)
+    assert found.arrays["parameters"][0] == 298
+    assert found.meta[POINTS] == [[number - 1, 0.5 * number] for number in range(1, 299)]
+    assert kept.read_alignment().meta["instance"] == "ab"
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_a_kill_in_any_write_leaves_the_rounds_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool
+) -> None:
+    """A kill may leave any part of the record that is appended, or come while the file is replaced."""
+    path = tmp_path / "checkpoints.sfc"
+    kept = CheckpointStore(path, KEY, party="bank", run="r", lockstep=lockstep)
+    kept.write_alignment(some(0))
+    kept.write(1, some(1))
+    before = path.read_bytes()
+    kept.write(2, some(2))
+    whole = path.read_bytes()
+    for size in range(len(before), len(whole), 7):
+        path.write_bytes(whole[:size])
+        again = store(tmp_path)
+        damaged = again.set_aside_damage()
+        assert (damaged is None) == (size == len(before))
+        assert again.rounds() == [1] and again.read(1).arrays["parameters"][0] == 1
+        again.write(2, some(22))
+        assert again.rounds() == [1, 2] and again.read(2).arrays["parameters"][0] == 22
+
+    def killed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", killed)
+    again = store(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        for number in range(3, 100):
+            again.write(number, lasting(number))
+    assert store(tmp_path).rounds() == [number - 2, number - 1, number]
+
+
 def test_a_checkpoint_of_another_beginning_is_refused(tmp_path: Path) -> None:
-    kept = store(tmp_path)
-    kept.write_alignment(Checkpoint({"rows": np.arange(5)}, {"rows": 5, "instance": "ab"}))
+    path = tmp_path / "checkpoints.sfc"
+    kept = begun(tmp_path)
+    first = len(path.read_bytes())
     kept.write(1, some(1.5))
-    file = tmp_path / "checkpoints" / "round-1.sfc"
-    before = file.read_bytes()
-    kept.write_alignment(Checkpoint({"rows": np.arange(5)}, {"rows": 5, "instance": "cd"}))
-    file.write_bytes(before)
-    with pytest.raises(DataError, match=r"round-1\.sfc: from an earlier start of the run"):
-        kept.read(1)
+    record = path.read_bytes()[first:]
+    begun(tmp_path)
+    with path.open("ab") as file:
+        file.write(record)
+    with pytest.raises(DataError, match=r"checkpoints\.sfc: round 1 is damaged"):
+        store(tmp_path).read(1)
 
 
 def test_nothing_of_it_can_be_read_without_the_key(tmp_path: Path) -> None:
-    kept = store(tmp_path)
+    kept = begun(tmp_path)
     secret = np.array([3.14159265358979])
     kept.write(1, Checkpoint({"parameters": secret}, {"note": "very secret words"}))
-    (path,) = (tmp_path / "checkpoints").iterdir()
+    (path,) = tmp_path.iterdir()
     blob = path.read_bytes()
     assert secret.tobytes() not in blob and b"secret words" not in blob and b"parameters" not in blob
     assert path.stat().st_mode & 0o777 == 0o600
@@ -142,30 +203,35 @@ def test_nothing_of_it_can_be_read_without_the_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"party": "shop"}, {"run": "other"}])
 def test_a_checkpoint_of_somebody_else_is_refused(tmp_path: Path, change: dict[str, str]) -> None:
-    store(tmp_path).write(1, some(1))
-    with pytest.raises(DataError, match="not a checkpoint of"):
+    begun(tmp_path).write(1, some(1))
+    with pytest.raises(DataError, match="not checkpoints of"):
         store(tmp_path, **change).read(1)  # type: ignore[arg-type]
 
 
-def test_a_checkpoint_of_another_round_under_this_rounds_name_is_refused(tmp_path: Path) -> None:
-    kept = store(tmp_path)
+def test_a_checkpoint_under_another_rounds_name_is_refused(tmp_path: Path) -> None:
+    kept = begun(tmp_path)
     kept.write(1, some(1))
-    folder = tmp_path / "checkpoints"
-    (folder / "round-2.sfc").write_bytes((folder / "round-1.sfc").read_bytes())
-    with pytest.raises(DataError, match="not a checkpoint"):
+    path = tmp_path / "checkpoints.sfc"
+    last = kept._read()[-1]
+    assert isinstance(last, Record) and path.read_bytes().endswith(last.data)
+    path.write_bytes(path.read_bytes()[: -len(last.data)] + HEAD.pack(len(last.data) - HEAD.size, 2, False))
+    with path.open("ab") as file:
+        file.write(last.data[HEAD.size :])
+    assert kept.rounds() == [2]
+    with pytest.raises(DataError, match="round 2 is damaged"):
         kept.read(2)
 
 
 def test_damage_anywhere_is_found(tmp_path: Path) -> None:
-    kept = store(tmp_path)
+    kept = begun(tmp_path)
     kept.write(1, some(1))
-    path = tmp_path / "checkpoints" / "round-1.sfc"
+    path = tmp_path / "checkpoints.sfc"
     whole = path.read_bytes()
-    for place in [0, 5, 20, len(whole) // 2, len(whole) - 1]:
+    for place in range(0, len(whole), 5):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(DataError):
             kept.read(1)
-    for size in [0, 3, 40, len(whole) - 1]:
+    for size in [0, 3, 40, 200, len(whole) - 1]:
         path.write_bytes(whole[:size])
         with pytest.raises(DataError):
             kept.read(1)
@@ -186,40 +252,3 @@ def test_a_full_disk_is_one_line_and_the_old_file_stays(
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path], "nothing half-written stays behind"
-
-
-def test_files_that_are_not_checkpoints_are_left_alone(tmp_path: Path) -> None:
-    kept = store(tmp_path)
-    kept.write(1, some(1))
-    (tmp_path / "checkpoints" / "round-x.sfc").write_text("mine")
-    (tmp_path / "checkpoints" / ".round-2.sfc.0011").write_text("half")
-    assert kept.rounds() == [1]
-
-
-def test_a_removal_that_is_interrupted_leaves_no_run_that_could_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unlink, gone = Path.unlink, []
-
-    def until(most: int) -> None:
-        gone.clear()
-
-        def some(path: Path, *given: bool, **named: bool) -> None:
-            if len(gone) == most:
-                raise KeyboardInterrupt
-            gone.append(path)
-            unlink(path, *given, **named)
-
-        monkeypatch.setattr(Path, "unlink", some)
-
-    for remove in (CheckpointStore.clear, lambda kept: remove_folder(kept._folder)):
-        for most in (1, 2):
-            kept = store(tmp_path)
-            monkeypatch.setattr(Path, "unlink", unlink)
-            kept.write_alignment(some(0))
-            kept.write(1, some(1))
-            kept.write(2, some(2))
-            until(most)
-            with pytest.raises(KeyboardInterrupt):
-                remove(kept)
-            assert not kept.aligned

@@ -64,7 +64,7 @@ def check(made: Fleet) -> None:
         result = made.result(name)
         assert f"rounds={result['rounds']}," in result["settings"]["stopping"]
         assert {peer["transcripts"] for peer in result["peers"].values()} == {"agree"}
-        assert not (made.run_folder(name) / "checkpoints").exists()
+        assert not (made.run_folder(name) / f"checkpoints-{name}.sfc").exists()
         assert "Traceback" not in made.log(name)
         if made.run["scheme"] != "plain":
             report = audit(*read_run(made.run_folder(name)))
@@ -185,8 +185,7 @@ def test_a_helper_without_its_checkpoints_is_noticed(fleet: Make) -> None:
     made.mortal(NOTARY, (ROUND, 5))
     made.start_all("party", "--resume")
     made.processes[NOTARY].wait(PATIENT)
-    for path in (made.run_folder(NOTARY) / "checkpoints").iterdir():
-        path.unlink()
+    (made.run_folder(NOTARY) / f"checkpoints-{NOTARY}.sfc").unlink()
     made.start(NOTARY, "party", "--resume")
     assert set(made.finish().values()) == {2}
     for name in made.everybody:

@@ -89,16 +89,19 @@ def test_a_process_without_memory_ends_in_one_line(
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_an_older_one(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, bytes(32), party="bank", run="r")
+    path = tmp_path / "checkpoints.sfc"
+    store = CheckpointStore(path, bytes(32), party="bank", run="r")
     store.write_alignment(Checkpoint({}, {"instance": "i"}))
     for number in (1, 2, 3):
-        store.write(number, Checkpoint({}, {"instance": "i"}))
-    newest = tmp_path / "round-3.sfc"
-    newest.write_bytes(newest.read_bytes()[:-1])
-    assert [path.name for path in store.set_aside_damaged()] == ["round-3.sfc.damaged"]
-    assert store.rounds() == [1, 2] and store.read(2).meta["instance"] == "i"
-    other = CheckpointStore(tmp_path, bytes(31) + b"1", party="bank", run="r")
-    assert other.set_aside_damaged() == [], "another key damages nothing"
+        store.write(number, Checkpoint({}, {"number": number}))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    damaged = store.set_aside_damage()
+    assert damaged is not None and damaged.name == "checkpoints.sfc.damaged"
+    assert store.rounds() == [1, 2] and store.read(2).meta["number"] == 2
+    assert store.set_aside_damage() is None
+    other = CheckpointStore(path, bytes(31) + b"1", party="bank", run="r")
+    assert other.set_aside_damage() is None, "another key damages nothing"
     with pytest.raises(DataError):
         other.read(2)
 

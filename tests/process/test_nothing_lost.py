@@ -78,9 +78,10 @@ def unfinished(fleet: Make, name: str) -> tuple[Fleet, CheckpointStore]:
     """A party's folder with the alignment and one round of a run."""
     made = fleet({"shop": 2, "bank": 2}, scheme="plain", reveal="own-gradient", rounds=2)
     key = PartyKeys(made.folder / name, PASSPHRASE, None, holds=False).checkpoint_key
-    store = CheckpointStore(made.run_folder(name) / "checkpoints", key, party=name, run="trial")
+    path = made.run_folder(name) / f"checkpoints-{name}.sfc"
+    store = CheckpointStore(path, key, party=name, run="trial")
     store.write_alignment(Checkpoint({}, {"instance": "0123456789abcdef"}))
-    store.write(1, Checkpoint({}, {"instance": "0123456789abcdef"}))
+    store.write(1, Checkpoint({}, {}))
     return made, store
 
 

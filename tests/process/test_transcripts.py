@@ -57,16 +57,6 @@ def test_what_a_kill_left_half_written_is_dropped(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_kill_while_it_is_written_again_loses_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "transcript-bank.jsonl"
-    recorded(path, 4)
-    (tmp_path / ".transcript-bank.jsonl.before").write_bytes(path.read_bytes())
-    path.write_bytes(b"")
-    again = resume_transcript(path, "bank", "r", 2)
-    assert [e.round for e in again.entries if e.event == "sent"] == [0, 0, 1]
-    again.close()
-
-
 def test_attempts_that_came_to_nothing_leave_nothing(tmp_path: Path) -> None:
     """Their keys may have been sent and never have arrived: the two ends would not agree."""
     path = tmp_path / "transcript-bank.jsonl"
@@ -110,9 +100,38 @@ def test_a_disk_that_is_full_is_one_named_error(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     path = tmp_path / "transcript-bank.jsonl"
-    path.symlink_to("/dev/full")
+    transcript = start_transcript(path, "bank", "r")
+    transcript.abandon()
+    transcript._stream = Path("/dev/full").open("ab", buffering=0)  # noqa: SIM115
+    transcript.message("sent", message("contribution", 0, 0), "training")
     with pytest.raises(StorageError, match="No space left on device"):
-        start_transcript(path, "bank", "r")
+        transcript.flush()
+    transcript.abandon()  # and says nothing more
+
+
+def test_it_is_replaced_as_a_whole_when_it_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill while it is written again loses nothing."""
+    path = tmp_path / "transcript-bank.jsonl"
+    recorded(path, 4)
+    whole = path.read_bytes()
+
+    def killed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        resume_transcript(path, "bank", "r", 2)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("change", [{"more": 1}, {"party": ["bank"]}, {"transcript": 3}, {"release": None}])
+def test_a_header_with_other_fields_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    path = tmp_path / "transcript-bank.jsonl"
+    recorded(path, 1)
+    head, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps({**json.loads(head), **change}), *rest, ""]))
+    with pytest.raises(DataError, match="its first line is another"):
+        Transcript.read(path)
 
 
 def test_events_are_lines_of_json_that_are_added(tmp_path: Path) -> None:

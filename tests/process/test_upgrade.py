@@ -39,27 +39,26 @@ def upgrade(monkeypatch: pytest.MonkeyPatch) -> Upgrade:
 
 
 def store(folder: Path) -> CheckpointStore:
-    return CheckpointStore(folder, KEY, party="bank", run="trial")
+    return CheckpointStore(folder / "checkpoints-bank.sfc", KEY, party="bank", run="trial")
 
 
 def test_a_checkpoint_of_another_minor_release_is_refused(tmp_path: Path, upgrade: Upgrade) -> None:
     upgrade("0.1.0")
-    store(tmp_path).write(4, Checkpoint(ARRAYS, {"instance": "a"}))
+    store(tmp_path).write_alignment(Checkpoint(ARRAYS, {"instance": "a"}))
     upgrade("0.1.7")
-    assert store(tmp_path).read(4).meta == {"instance": "a"}, "a patch release goes on"
+    store(tmp_path).write(4, Checkpoint(ARRAYS, {"done": True}))
+    assert store(tmp_path).read(4).meta["done"], "a patch release goes on"
     upgrade("0.2.0")
-    line = r"round-4\.sfc: the checkpoint was written by securefed 0\.1, this is 0\.2\.0; finish the run with"
+    line = r"bank\.sfc: the checkpoint was written by securefed 0\.1, this is 0\.2\.0; finish the run with"
     with pytest.raises(DataError, match=line):
         store(tmp_path).read(4)
 
 
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store(tmp_path).write(4, Checkpoint(ARRAYS, {}))
-    monkeypatch.setattr(checkpoints, "FORMAT", 5)
-    with pytest.raises(
-        DataError, match="a checkpoint of format 4, this release reads 5; finish the run with"
-    ):
-        store(tmp_path).read(4)
+    store(tmp_path).write_alignment(Checkpoint(ARRAYS, {}))
+    monkeypatch.setattr(checkpoints, "FORMAT", 6)
+    with pytest.raises(DataError, match="checkpoints of format 5, this release reads 6; finish the run with"):
+        store(tmp_path).read_alignment()
 
 
 def test_a_shard_of_the_same_format_is_loaded_and_one_of_another_is_refused(
@@ -129,11 +128,12 @@ def test_a_run_that_another_release_began_is_one_line_with_exit_code_2(
     folder = parties.folder / "bank"
     keys = PartyKeys(folder, PASSPHRASE, None, holds=False)
     beginning = CheckpointStore(
-        parties.run_folder("bank") / "checkpoints", keys.checkpoint_key, party="bank", run="trial"
+        parties.run_folder("bank") / "checkpoints-bank.sfc", keys.checkpoint_key, party="bank", run="trial"
     )
     upgrade("9.8.7")
     beginning.write_alignment(Checkpoint(ARRAYS, {"instance": "a", "rows": 3}))
     monkeypatch.undo()
     monkeypatch.setenv("SECUREFED_PASSPHRASE", PASSPHRASE)
     assert main(["party", str(folder / "party.toml"), "--resume"]) == 2
-    assert "alignment.sfc: the checkpoint was written by securefed 9.8, this is" in capsys.readouterr().err
+    line = "checkpoints-bank.sfc: the checkpoint was written by securefed 9.8, this is"
+    assert line in capsys.readouterr().err
