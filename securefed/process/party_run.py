@@ -191,8 +191,7 @@ class Session:
         totals = self._open_transcript(link, plan, agreement)
         rounds = agreement.stopping.rounds  # with several folds more than the settings' own
         self.events.tell("training", rows=agreement.batches.rows, start=plan.start or 0, rounds=rounds)
-        judges = self.party.is_label_party
-        recorder = RunRecorder(self.store, agreement, totals, link, judges=judges, events=self.events)
+        recorder = RunRecorder(self.store, agreement, totals, link, self.events)
         program, trained = self._program(agreement, plan, recorder)
         outcome: Outcome = await program.run(link)
         self._finish(link, plan, recorder, outcome, trained)
@@ -223,7 +222,7 @@ class Session:
         path, start = self.directory.transcript, plan.start
         if start is None:
             link.transcript = start_transcript(path, self.name, self.shared.name, self.events)
-            return RunTotals(alignment=link.paused)
+            return RunTotals(alignment=link.paused, activities=link.activities)
         totals, entries = RunTotals(), None
         if start in self.store.rounds():
             meta = self.store.read(start).meta
@@ -262,9 +261,7 @@ class Session:
         """Checkpoint a program from now on, and restore it where the run goes on."""
         recorder.state = program.checkpoint
         if plan.start:
-            arrays = self.store.read(plan.start).arrays
-            recorder.resume(arrays)
-            program.restore(arrays, over=plan.ended is not None)
+            program.restore(self.store.read(plan.start).arrays, over=plan.ended is not None)
 
     # The end
 

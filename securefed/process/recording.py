@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -139,21 +139,6 @@ class RunTotals:
     evaluation: ClockPath = field(default_factory=ClockPath)
     activities: Mapping[str, float] = field(default_factory=dict)
 
-    def with_link(self, link: Link, paused: ClockPath) -> RunTotals:
-        """Together with what this attempt took so far; `paused` is where its evaluations began."""
-        spent = link.paused.since(paused)
-        names = {*self.activities, *link.activities}
-        return RunTotals(
-            self.timeline,
-            self.interruptions,
-            self.alignment,
-            ClockPath(
-                self.evaluation.computation + spent.computation,
-                self.evaluation.communication + spent.communication,
-            ),
-            {name: self.activities.get(name, 0.0) + link.activities.get(name, 0.0) for name in names},
-        )
-
     def to_meta(self) -> dict[str, Any]:
         """Return what a checkpoint holds. Earlier rounds' points are in their own."""
         return {
@@ -184,27 +169,14 @@ class RunRecorder:
         agreement: Agreement,
         totals: RunTotals,
         link: Link,
-        *,
-        judges: bool,
         events: Events,
     ) -> None:
-        """`judges`: this party sees the metric, and so knows why the training ends."""
         self._store, self.agreement = store, agreement
-        self._totals, self._link, self._paused = totals, link, link.paused
-        self._tracker = agreement.stopping.tracker()
-        self._judges = judges or not agreement.watched
-        self._events = events
-        self._entries: int | None = None
+        self._totals, self._link, self._events = totals, link, events
+        link.paused, link.activities = totals.alignment.plus(totals.evaluation), dict(totals.activities)
+        self._entries = len(link.transcript)
         """Entries of the transcript when the question of the last evaluation was fixed."""
         self.state: Callable[[], Arrays] = dict
-
-    def resume(self, arrays: Arrays) -> None:
-        """Take over the counters of the checkpoint that this attempt goes on from."""
-        self._entries = len(self._link.transcript)
-        prefix = "stopping."
-        counters = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
-        if counters:
-            self._tracker.restore(counters)
 
     def on_scoring(self, state: Round) -> None:
         """Write a checkpoint before an evaluation: an interruption repeats the question, not the round."""
@@ -219,8 +191,7 @@ class RunRecorder:
             point = self._totals.timeline.add(state)
             if not self.agreement.evaluates_after(state.number):
                 self._entries = len(state.link.transcript)
-            ended = self._tracker.update(state.number, state.metric)
-            self.write(state.number + 1, ended if self._judges else None)
+            self.write(state.number + 1, state.reason)
         facts = dict(vars(point))
         number = facts.pop("number") + 1
         self._events.tell("round", round=number, rounds=self.agreement.stopping.rounds, **facts)
@@ -236,7 +207,9 @@ class RunRecorder:
 
     @property
     def totals(self) -> RunTotals:
-        return self._totals.with_link(self._link, self._paused)
+        """Of all attempts, as of now."""
+        evaluation = self._link.paused.since(self._totals.alignment)
+        return replace(self._totals, evaluation=evaluation, activities=dict(self._link.activities))
 
     @property
     def path(self) -> ClockPath:

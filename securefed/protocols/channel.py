@@ -73,7 +73,7 @@ class Channel:
         """Return the facts of a masked block that is about to be sent."""
         facts = {
             "origin": REPEATED if masked.repeated() else masked.origin,
-            "mask": self.link.transcript.mask_print(mask.material()).to_dict(),
+            "mask": self.link.transcript.mask_print(mask.material()),
             "ciphertexts": masked.ciphertexts,
             **more,
         }
@@ -114,7 +114,7 @@ class Channel:
 
     def _spent(self, kind: str, mask: Mask, pieces: list[bytes]) -> None:
         """Record a mask's end. `pieces` is its material from before."""
-        fingerprints = self.link.transcript.mask_print(pieces).to_dict()
+        fingerprints = self.link.transcript.mask_print(pieces)
         self._note("spent", kind, mask=fingerprints, destroyed=mask.destroyed)
 
     def requested(self, kind: str, masked: Masked) -> None:

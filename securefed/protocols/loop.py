@@ -63,6 +63,8 @@ class Round:
     number: int
     metric: float | None
     link: Link
+    reason: Reason | None = None
+    """Why the training ends with this round."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ class PartyLoop(ABC):
                 self._best = {"round": np.array(t), **self._model_state()}
             link.mark("round", t)
             if self._on_round is not None:
-                self._on_round(Round(t, metric, link))
+                self._on_round(Round(t, metric, link, reason))
             if reason is not None:
                 outcome.reason = reason
                 break

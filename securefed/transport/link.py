@@ -203,10 +203,7 @@ class Link:
             yield
         finally:
             self._work()
-            spent = self.path.since(path)
-            self.paused = Path(
-                self.paused.computation + spent.computation, self.paused.communication + spent.communication
-            )
+            self.paused = self.paused.plus(self.path.since(path))
             self.phase, self.path, self._busy = before, path, busy
             self._worked = worked
             del self.events[count:]

@@ -60,6 +60,9 @@ class Path:
     def later(self, other: Path) -> Path:
         return other if other.total > self.total else self
 
+    def plus(self, other: Path) -> Path:
+        return Path(self.computation + other.computation, self.communication + other.communication)
+
     def since(self, start: Path) -> Path:
         return Path(self.computation - start.computation, self.communication - start.communication)
 

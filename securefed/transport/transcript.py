@@ -38,9 +38,9 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from math import log, sqrt
 from pathlib import Path
 from typing import IO, Any
@@ -266,17 +266,6 @@ def _line(content: bytes, chain: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class MaskPrint:
-    """Fingerprints of one mask's independent pieces; `blank` counts pieces that are all zero."""
-
-    pieces: tuple[str, ...]
-    blank: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"pieces": list(self.pieces), "blank": self.blank}
-
-
-@dataclass(frozen=True)
 class Roots:
     """Hashes over what a party sent to a peer and received from it, with the agreement, to compare."""
 
@@ -362,15 +351,11 @@ class Transcript:
         if self._on_entry is not None:
             self._on_entry(linked)
 
-    def mask_print(self, pieces: Iterable[bytes]) -> MaskPrint:
-        """Return the fingerprints of a mask."""
-        prints, blank = [], 0
-        for piece in pieces:
-            if any(piece):
-                prints.append(hmac.digest(self._secret, piece, "sha256")[:PRINT_BYTES].hex())
-            else:
-                blank += 1
-        return MaskPrint(tuple(prints), blank)
+    def mask_print(self, pieces: Collection[bytes]) -> dict[str, Any]:
+        """Return fingerprints of a mask's independent pieces; `blank` counts pieces that are all zero."""
+        drawn = [piece for piece in pieces if any(piece)]
+        prints = [hmac.digest(self._secret, piece, "sha256")[:PRINT_BYTES].hex() for piece in drawn]
+        return {"pieces": prints, "blank": len(pieces) - len(drawn)}
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
@@ -392,9 +377,6 @@ class Transcript:
             if entry.event == event and phase in (None, entry.phase):
                 sizes[entry.kind] += entry.bytes
         return sizes
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [asdict(entry) for entry in self.entries]
 
     def fault(self, *, ended: bool = True) -> str:
         """Return what is wrong with the chain, in words, or nothing. `ended`: a file has to have its end."""

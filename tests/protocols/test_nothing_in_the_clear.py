@@ -8,6 +8,7 @@ the fixed-point integer that was encrypted. The same search finds them in a plai
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -200,4 +201,4 @@ def test_transcripts_hold_no_values(scheme: str, keys: Keys) -> None:
             yield thing
 
     for link in run.links.values():
-        assert not secrets & set(numbers(link.transcript.rows()))
+        assert not secrets & set(numbers(list(map(asdict, link.transcript))))
