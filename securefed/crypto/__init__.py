@@ -83,11 +83,19 @@ def _parsed(blob: bytes, kind: Kind, allow_small: bool) -> Any:
 
 
 def save_key(
-    path: str | PathLike[str], holder: KeyHolder, passphrase: str | bytes, *, overwrite: bool = False
+    path: str | PathLike[str],
+    holder: KeyHolder,
+    passphrase: str | bytes,
+    *,
+    overwrite: bool = False,
+    beside: str | PathLike[str] | None = None,
 ) -> None:
-    """Write the key-holder's secret key to a file, encrypted under the passphrase."""
-    label = f"{holder.public.scheme.name} {holder.public.key_id.hex()}"
-    write_key_file(path, holder._secret.to_bytes(), passphrase, label=label, overwrite=overwrite)
+    """Write the key-holder's secret key to a file, encrypted under the passphrase.
+
+    `beside`: a key file that shares its derivation, see `write_key_file`.
+    """
+    label, secret = f"{holder.public.scheme.name} {holder.public.key_id.hex()}", holder._secret.to_bytes()
+    write_key_file(path, secret, passphrase, label=label, overwrite=overwrite, beside=beside)
 
 
 def load_key(path: str | PathLike[str], passphrase: str | bytes, *, allow_small: bool = False) -> KeyHolder:

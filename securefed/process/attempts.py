@@ -25,6 +25,7 @@ from securefed.report.summary import PartyAccount, seconds_of
 from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport import Path as ClockPath
 from securefed.transport import TransportError, WrongRun
+from securefed.transport.message import TEMPORARY
 from securefed.transport.network import (
     Endpoint,
     NetworkLink,
@@ -34,23 +35,6 @@ from securefed.transport.network import (
     Timeouts,
 )
 from securefed.transport.network.codec import MOST_SECONDS
-
-TEMPORARY = frozenset(
-    {
-        "",
-        "ABSENT",
-        "KeyboardInterrupt",
-        "MemoryError",
-        "OSError",
-        "PeerLeft",
-        "PeerLost",
-        "PeerRestarted",
-        "StorageError",
-        "SystemExit",
-        "WorkerDied",
-    }
-)
-"""Why a peer may leave and come back."""
 
 
 def open_endpoint(party: PartyFile, keys: PartyKeys) -> Endpoint:

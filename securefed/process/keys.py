@@ -176,7 +176,8 @@ class PartyKeys:
             return
         opened = self.holder.openings
         if opened - self._saved >= (1 if now else SAVE_EVERY):
-            save_key(self._folder / he_file(self._kind), self.holder, self._passphrase, overwrite=True)
+            path = self._folder / he_file(self._kind)
+            save_key(path, self.holder, self._passphrase, overwrite=True, beside=path)
             self._saved = opened
 
     def __repr__(self) -> str:

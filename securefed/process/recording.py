@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -90,7 +89,7 @@ class Events:
         self._file, self._path, self._listeners = None, path, tuple(listeners)
         if path is not None:
             try:
-                self._file = path.open("a", encoding="utf-8")
+                self._file = path.open("ab", buffering=0)
             except OSError as error:
                 raise storage_error(path, error) from None
 
@@ -102,12 +101,9 @@ class Events:
             return
         line = json.dumps({"time": time.time(), "cpu": time.process_time(), "event": event, **facts})
         try:
-            self._file.write(line + "\n")
-            self._file.flush()
+            self._file.write(line.encode() + b"\n")
         except OSError as error:
-            file, self._file = self._file, None
-            with suppress(OSError):  # what could not be written is tried once more, in vain
-                file.close()
+            self.close()
             raise storage_error(self._path or Path(), error) from None
 
     def on_entry(self, entry: Entry) -> None:

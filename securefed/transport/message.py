@@ -213,33 +213,37 @@ class PeerRestarted(PeerGone):
     """The peer is in another attempt."""
 
 
-LEFT_BECAUSE = {
+TEMPORARY = {
     "": "it gave no reason",
     "ABSENT": "it is in no run any more",
-    "DataError": "its data cannot be used",
-    "Deadlock": "it waited for a message that nobody sends",
-    "Diverged": "its training diverged",
     "KeyboardInterrupt": "its operator stopped it",
-    "LedgerRefusal": "its ledger refuses to show more",
     "MemoryError": "it ran out of memory",
+    "OSError": "an error ended it",
     "PeerLeft": "another party left it",
     "PeerLost": "it lost another party",
-    "PeerRefused": "another party refused what it sent",
     "PeerRestarted": "another party started again",
-    "ScoreRefusal": "its score ledger refuses more scores",
-    "SettingError": "one of its settings is wrong",
-    "SettingsDiffer": "its settings differ from another party's",
     "StorageError": "its disk cannot be written",
     "SystemExit": "its process was ended",
     "WorkerDied": "one of its worker processes died",
 }
-"""Reasons of a leaving party, by the name of the error that ended it there."""
+"""Reasons of a party that may come back, by the name of the error that ended it there."""
+LASTING = {
+    "DataError": "its data cannot be used",
+    "Deadlock": "it waited for a message that nobody sends",
+    "Diverged": "its training diverged",
+    "LedgerRefusal": "its ledger refuses to show more",
+    "PeerRefused": "another party refused what it sent",
+    "ScoreRefusal": "its score ledger refuses more scores",
+    "SettingError": "one of its settings is wrong",
+    "SettingsDiffer": "its settings differ from another party's",
+}
+"""Reasons that will be the same next time."""
 
 
 def left_because(reason: str) -> str:
     """Return the reason in words. A party that refused a message names an error outside of the list."""
     name, _, about = reason.partition(" ")
-    words = LEFT_BECAUSE.get(name, "an error ended it")
+    words = {**TEMPORARY, **LASTING}.get(name, "an error ended it")
     return f"{words} ({about})" if about else words
 
 

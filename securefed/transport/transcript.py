@@ -98,18 +98,9 @@ class Part:
         return "ciphertext" if self.frame == "encrypted" else self.frame
 
     def to_dict(self) -> dict[str, Any]:
-        if self.frame == "bytes":
-            looks = {} if self.random is None else {"random": self.random}
-            return {"frame": "bytes", "size": self.size, **looks}
-        return {
-            "frame": self.frame,
-            "size": self.size,
-            "scheme": self.scheme,
-            "key": self.key,
-            "parameters": self.parameters,
-            "shape": list(self.shape),
-            "random": self.random,
-        }
+        """Return the fields that say something."""
+        said = {**vars(self), "shape": list(self.shape)}
+        return {name: value for name, value in said.items() if value not in ("", [], None)}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Part:
