@@ -271,23 +271,20 @@ class CheckpointStore:
     def _checked_front(self, blob: bytes) -> bytes:
         """Return the header. One of another party, run, format or minor release is refused."""
         remedy = "finish the run with that release, or start all parties with --restart"
-        foreign = DataError(f"{self._path}: not checkpoints of {self._party} in run {self._run!r}; {REMEDY}")
-        if len(blob) < PREFIX.size or not blob.startswith(MAGIC):
-            raise foreign
-        _, number, size = PREFIX.unpack_from(blob)
+        try:
+            magic, number, size = PREFIX.unpack_from(blob)
+            header = json.loads(blob[PREFIX.size : PREFIX.size + size])
+            owner, wrote = (magic, header["party"], header["run"]), header["release"]
+        except (struct.error, ValueError, KeyError, TypeError):
+            owner = None
+        if owner != (MAGIC, self._party, self._run):
+            text = f"not checkpoints of {self._party} in run {self._run!r}"
+            raise DataError(f"{self._path}: {text}; {REMEDY}")
         if number != FORMAT:
             text = f"checkpoints of format {number}, this release reads {FORMAT}"
             raise DataError(f"{self._path}: {text}; {remedy}")
-        front = blob[: PREFIX.size + size]
-        try:
-            header = json.loads(front[PREFIX.size :])
-            owner, wrote = (header["party"], header["run"]), header["release"]
-        except (ValueError, KeyError, TypeError):
-            raise foreign from None
         check_release(f"{self._path}: the checkpoint", wrote, remedy)
-        if owner != (self._party, self._run):
-            raise foreign
-        return front
+        return blob[: PREFIX.size + size]
 
     def _sealed(self, round_: int, checkpoint: Checkpoint, question: bool) -> bytes:
         nonce, content = token_bytes(NONCE), checkpoint.to_bytes()
