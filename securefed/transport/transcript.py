@@ -99,8 +99,8 @@ class Part:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that say something."""
-        said = {**vars(self), "shape": list(self.shape)}
-        return {name: value for name, value in said.items() if value not in ("", [], None)}
+        fields = {**vars(self), "shape": list(self.shape)}
+        return {name: value for name, value in fields.items() if value not in ("", [], None)}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Part:
