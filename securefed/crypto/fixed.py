@@ -7,8 +7,7 @@ raise; nothing is clipped and nothing wraps.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import frexp, isfinite, ldexp
@@ -93,17 +92,18 @@ def exponent_for(largest: float, bits: int) -> int:
     return exponent - 1 if np.rint(np.ldexp(largest, exponent)) >= 2.0**bits else exponent
 
 
-class Multipliers(ABC):
+Block = Callable[[slice, slice], Floats]
+"""(columns, outputs) -> those multipliers, with all rows."""
+
+
+class Multipliers:
     """The (columns, outputs, rows) multipliers of a contraction, computed block by block on demand.
 
     A hidden layer of 64 over 1,000 columns and as many rows would take half a gigabyte.
     """
 
-    shape: tuple[int, int, int]
-
-    @abstractmethod
-    def block(self, columns: slice, outputs: slice) -> Floats:
-        """Return those columns and outputs, with all rows."""
+    def __init__(self, shape: tuple[int, int, int], block: Block) -> None:
+        self.shape, self.block = shape, block
 
     def blocks(self) -> Iterator[tuple[slice, slice, Floats]]:
         """Yield the tensor in blocks."""
@@ -124,30 +124,11 @@ class Multipliers(ABC):
         """Return the whole tensor."""
         return np.asarray(self.block(EVERY, EVERY), dtype=dtype)
 
-
-class Whole(Multipliers):
-    """A tensor that is in memory."""
-
-    def __init__(self, values: Floats) -> None:
-        columns, outputs, rows = values.shape
-        self.shape, self._values = (columns, outputs, rows), values
-
-    def block(self, columns: slice, outputs: slice) -> Floats:
-        return self._values[columns, outputs]
-
-
-class Scaled(Multipliers):
-    """Multipliers times a power of two for each output."""
-
-    def __init__(self, multipliers: Multipliers, powers: Floats) -> None:
-        self.shape, self._multipliers, self._powers = multipliers.shape, multipliers, powers
-
-    def block(self, columns: slice, outputs: slice) -> Floats:
-        return np.asarray(self._multipliers.block(columns, outputs) * self._powers[columns, outputs, None])
-
-    @cached_property
-    def largest(self) -> Floats:
-        return np.asarray(self._multipliers.largest * self._powers)
+    def scaled(self, powers: Floats) -> Multipliers:
+        """Return these times a power of two for each column and output."""
+        product = Multipliers(self.shape, lambda j, a: self.block(j, a) * powers[j, a, None])
+        product.largest = self.largest * powers
+        return product
 
 
 def as_multipliers(values: ArrayLike | Multipliers) -> Multipliers:
@@ -156,7 +137,8 @@ def as_multipliers(values: ArrayLike | Multipliers) -> Multipliers:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 3:
         raise ShapeError(f"multipliers: shape {array.shape} given, (columns, outputs, rows) expected")
-    return Whole(array)
+    columns, outputs, rows = array.shape
+    return Multipliers((columns, outputs, rows), lambda j, a: array[j, a])
 
 
 def _cuts(count: int, each: int) -> list[slice]:

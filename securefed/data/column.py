@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Self
@@ -26,8 +26,17 @@ RARE_ROWS, RARE_SHARE = 10, 0.005
 """Categories with fewer rows than either are put together."""
 REST = "\x00rest"
 """The name of rare categories together; no file has it."""
+KEPT: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("name", "kind", "common", "impute", "unknown", "given", "part"), str),
+    **dict.fromkeys(("levels", "put_together"), lambda texts: tuple(map(str, texts))),
+    **dict.fromkeys(("linear", "missing"), bool),
+    **dict.fromkeys(("fill", "newest"), float),
+    "knots": lambda numbers: np.array(numbers, dtype=np.float64),
+}
+"""What a file has of a column, and how it is read."""
+LISTED = ("name", "kind", "levels", "linear", "knots", "missing", "fill")
 DECIDED = ("common", "impute", "unknown", "put_together", "given", "part", "newest")
-"""What a column's list ends with, by name."""
+"""What a column's list begins with, and what it ends with, by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,41 +169,22 @@ class Column:
         return cls(name, "number", knots=knots, **kept)
 
     def to_list(self) -> list[Any]:
-        return [
-            self.name,
-            self.kind,
-            list(self.levels),
-            self.linear,
-            self.knots.tolist(),
-            self.missing,
-            self.fill,
-            {name: getattr(self, name) for name in DECIDED},
-        ]
+        values = {name: getattr(self, name) for name in KEPT} | {"knots": self.knots.tolist()}
+        return [*(values[name] for name in LISTED), {name: values[name] for name in DECIDED}]
 
     @classmethod
     def from_list(cls, listed: Sequence[Any]) -> Self:
-        name, kind, levels, linear, knots, missing, fill, decided = listed
-        if set(decided) != set(DECIDED):
-            raise ValueError(f"{name}: {', '.join(sorted(decided))} given, {', '.join(DECIDED)} are due")
-        texts = {key: str(decided[key]) for key in ("common", "impute", "unknown", "given", "part")}
-        column = cls(
-            str(name),
-            str(kind),
-            tuple(str(level) for level in levels),
-            bool(linear),
-            np.array(knots, dtype=np.float64),
-            bool(missing),
-            float(fill),
-            put_together=tuple(str(each) for each in decided["put_together"]),
-            newest=float(decided["newest"]),
-            **texts,
-        )
+        *first, decided = listed
+        values = {**dict(zip(LISTED, first, strict=True)), **decided}
+        if set(values) != set(KEPT):
+            raise ValueError(f"{first[0]}: {', '.join(sorted(decided))} given, {', '.join(DECIDED)} are due")
+        column = cls(**{name: kind(values[name]) for name, kind in KEPT.items()})
         check_choice("kind", column.kind, ("number", "words"))
         check_choice("impute", column.impute, IMPUTES)
         check_choice("unknown", column.unknown, UNKNOWNS)
         check_choice("part", column.part, ("", *chain.from_iterable(all_forms().values())))
         if len(column.knots) and (len(column.knots) < 2 or not (np.diff(column.knots) > 0).all()):
-            raise ValueError(f"knots of {name} do not rise")
+            raise ValueError(f"knots of {column.name} do not rise")
         return column
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import Encrypted, FixedPoint, KeyHolder
-from securefed.crypto.fixed import PRIVATE_BITS, Floats, Multipliers, Scaled, as_multipliers
+from securefed.crypto.fixed import PRIVATE_BITS, Floats, Multipliers, as_multipliers
 from securefed.crypto.keyholder import OpeningMemory
 from securefed.crypto.randomness import discrete_gaussian
 from securefed.crypto.scheme import Mask, Masked, Opened
@@ -48,7 +48,7 @@ def levelled(multipliers: Floats | Multipliers) -> tuple[Multipliers, Floats]:
     """
     checked = as_multipliers(multipliers)
     powers = np.clip(np.frexp(checked.largest)[1], -1000, 1000)
-    return Scaled(checked, np.ldexp(1.0, -powers)), np.ldexp(1.0, powers).T
+    return checked.scaled(np.ldexp(1.0, -powers)), np.ldexp(1.0, powers).T
 
 
 def normalised(multipliers: Floats) -> tuple[Floats, float]:

@@ -265,34 +265,6 @@ class LinearSide(Side):
         return LinearScorer(self.model, self._margin_bound)
 
 
-class MultipliersOfB(Multipliers):
-    """B's multipliers.
-
-    For C_i they are x_ia act'(z_ij). For a row of M they are the sum of those over the labelled rows' u^B.
-    """
-
-    def __init__(self, inputs: Array, slope: Array, hidden: Array) -> None:
-        self._inputs, self._slope, self._hidden = inputs, slope, hidden
-        self.shape = (slope.shape[1], inputs.shape[1], sum(hidden.shape))
-
-    def block(self, columns: slice, outputs: slice) -> Array:
-        rows = self._slope.T[columns, None] * self._inputs.T[outputs]
-        return np.concatenate([rows, rows @ self._hidden], axis=2)
-
-
-class MultipliersOfA(Multipliers):
-    """A's multipliers of u_i^B and S: q_aj times Phi's gradient terms, plus alignment for u_i^B."""
-
-    def __init__(self, inputs: Array, slope: Array, pull: Array, pulled: Array) -> None:
-        self._inputs, self._slope, self._pull, self._pulled = inputs, slope, pull, pulled
-        self.shape = (slope.shape[1], inputs.shape[1], len(pulled))
-
-    def block(self, columns: slice, outputs: slice) -> Array:
-        block = self._pull.T[columns, outputs, None] * self._pulled
-        block[:, :, : len(self._inputs)] += self._slope.T[columns, None] * self._inputs.T[outputs]
-        return block
-
-
 class TransferSide(Side):
     """A party of the transfer objective: A with labels, or B without."""
 
@@ -370,13 +342,30 @@ class TransferSide(Side):
         return (len(self._rows) + self.model.width, self.model.width)
 
     def multipliers(self) -> Multipliers:
-        """Return the multipliers, of shape (h, d + 1, n + h)."""
-        slope = self.model.derivative(self._rows)
+        """Return the multipliers, of shape (h, d + 1, n + h).
+
+        B's of C_i are x_ia act'(z_ij), and those of a row of M the sum of these over the labelled rows' u^B.
+        A's of u_i^B and S are q_aj times Phi's gradient terms, plus alignment for u_i^B.
+        """
+        inputs, slope = self._inputs.T, self.model.derivative(self._rows).T
+        n, h = len(self._rows), self.model.width
         if self._labels is None:
-            hidden = self.model.forward(self._rows) * self._w[:, None]
-            return MultipliersOfB(self._inputs, slope, hidden / self._root)
+            weighted = self.model.forward(self._rows) * self._w[:, None] / self._root
+
+            def block_of_b(columns: slice, outputs: slice) -> Array:
+                rows = slope[columns, None] * inputs[outputs]
+                return np.concatenate([rows, rows @ weighted], axis=2)
+
+            return Multipliers((h, len(inputs), n + h), block_of_b)
         pulled = np.concatenate([-0.5 * self._y, 0.25 * self._root * self.phi()])
-        return MultipliersOfA(self._inputs, -2.0 * self._gamma * slope, self._label_pull(), pulled)
+        pull, aligned = self._label_pull().T, -2.0 * self._gamma * slope
+
+        def block_of_a(columns: slice, outputs: slice) -> Array:
+            block: Array = pull[columns, outputs, None] * pulled
+            block[:, :, :n] += aligned[columns, None] * inputs[outputs]
+            return block
+
+        return Multipliers((h, len(inputs), n + h), block_of_a)
 
     def sums(self, values: Array) -> Array:
         """Return the sums (d + 1, h) of values in the clear, without the tensor of multipliers."""
