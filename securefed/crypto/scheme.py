@@ -158,6 +158,8 @@ class Framed(ABC):
 
     public: PublicKey
     shape: tuple[int, ...]
+    ciphertexts: int
+    """The number of ciphertexts, or of opened plaintexts."""
     origin: Origin = "computed"
     """For the audit. Arithmetic gives "computed", except that a sum with a fresh term is fresh."""
 
@@ -170,13 +172,6 @@ class Framed(ABC):
     def from_frame(cls, public: Any, frame: Frame) -> Self:
         """Parse what arrived, whose shape is that of an array."""
 
-
-class Ciphertexts(Framed):
-    """Ciphertexts in a frame."""
-
-    ciphertexts: int
-    """Their number."""
-
     def repeated(self) -> int:
         """Count ciphertexts that share randomness with another of the array; 0 unless something is broken.
 
@@ -185,7 +180,7 @@ class Ciphertexts(Framed):
         return 0
 
 
-class Encrypted(Ciphertexts):
+class Encrypted(Framed):
     """An encrypted array and its operations without the secret key."""
 
     __array_ufunc__: ClassVar[None] = None  # so that numpy hands `matrix @ encrypted` over
@@ -286,7 +281,7 @@ class Bare(Encrypted):
     values: Floats
 
 
-class Masked(Ciphertexts):
+class Masked(Framed):
     """A re-randomised ciphertext block of value + mask, the only thing that a key-holder opens.
 
     Its frame shows shapes and counts, but no scales and no values.

@@ -338,7 +338,7 @@ class CkksOpened(Opened):
 
     def __init__(self, public: CkksPublicKey, layout: CkksLayout, digest: bytes, residues: Words) -> None:
         self.public, self.layout, self.shape = public, layout, layout.shape
-        self.digest, self.residues = digest, residues
+        self.digest, self.residues, self.ciphertexts = digest, residues, layout.ciphertexts
 
     def to_bytes(self) -> bytes:
         payload = self.digest + self.residues.astype("<u8").tobytes()

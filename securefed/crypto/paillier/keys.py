@@ -169,9 +169,7 @@ class PaillierPublicKey(PublicKey):
 
     def draw(self, count: int) -> list[mpz]:
         """Draw `count` values r**n mod n**2, with r uniform in Z_n*."""
-        return self._powers([unit_from(os.urandom, self.n) for _ in range(count)])
-
-    def _powers(self, units: Sequence[mpz]) -> list[mpz]:
+        units = [unit_from(os.urandom, self.n) for _ in range(count)]
         pieces = [(self.n, piece) for piece in cut(units, self.mapper.workers)]
         return [power for piece in self.mapper.map(unit_powers, pieces) for power in piece]
 

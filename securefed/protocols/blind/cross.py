@@ -50,25 +50,11 @@ def operand_of(whole: Share) -> Operand:
     return lambda first, last: np.ascontiguousarray(whole[:, first:last])
 
 
-class _End:
-    """One end of the products between two parties."""
-
-    def __init__(self, link: Link, mapper: Mapper) -> None:
-        self.link, self._mapper = link, mapper
-
-    def _send(self, peer: str, kind: str, content: bytes, at: At) -> None:
-        self.link.send(peer, kind, content, round=at.round, step=at.step)
-
-    async def _receive(self, kind: str, peer: str, at: At) -> bytes:
-        return await self.link.receive(kind, peer, round=at.round, step=at.step)
-
-
-class Encryptor(_End):
+class Encryptor:
     """The party with the key and the left factor."""
 
     def __init__(self, link: Link, key: CrossKey, mapper: Mapper) -> None:
-        super().__init__(link, mapper)
-        self.key = key
+        self.link, self.key, self._mapper = link, key, mapper
 
     async def send(
         self, peer: str, product: Product, operand: Operand, *, at: At, repeatable: bool = False
@@ -77,30 +63,30 @@ class Encryptor(_End):
         count = len(self.key.blocks(product))
         for window, first in enumerate(range(0, count, WINDOW)):
             if window >= AHEAD:
-                await self._receive("received", peer, at)
+                await self.link.receive("received", peer, **at._asdict())
             blocks = range(first, min(first + WINDOW, count))
             with self.link.activity("encrypt"):
                 encrypted = self.key.encrypt(product, blocks, operand, self._mapper, repeatable=repeatable)
             for block in encrypted:
-                self._send(peer, "operand", block, at)
+                self.link.send(peer, "operand", block, **at._asdict())
 
     async def read(self, peer: str, product: Product, *, at: At) -> Share:
         """Return this party's share of the product."""
         windows = -(-len(self.key.blocks(product)) // WINDOW)
         for _ in range(AHEAD if windows > AHEAD else 0):
-            await self._receive("received", peer, at)
-        reply = await self._receive("reply", peer, at)
+            await self.link.receive("received", peer, **at._asdict())
+        reply = await self.link.receive("reply", peer, **at._asdict())
         with self.link.activity("open"):
             return self.key.read(product, reply)
 
 
-class Multiplier(_End):
+class Multiplier:
     """The party with the right factor and another party's public key."""
 
     def __init__(
         self, link: Link, scheme: CrossScheme, mapper: Mapper, peer: str, key: bytes, nonce: bytes
     ) -> None:
-        super().__init__(link, mapper)
+        self.link, self._mapper = link, mapper
         self.peer, self.key_bytes, self.nonce = peer, key, nonce
         """The public key as it arrived, and the nonce that it answers: for a model at rest."""
         with link.activity("keys"):
@@ -113,17 +99,17 @@ class Multiplier(_End):
         for first in windows:
             blocks = {}
             for block in range(first, min(first + WINDOW, count)):
-                blocks[block] = await self._receive("operand", self.peer, at)
+                blocks[block] = await self.link.receive("operand", self.peer, **at._asdict())
             with self.link.activity("products"):
                 evaluation.add(blocks, operand, self._mapper)
             if len(windows) > AHEAD:
-                self._send(self.peer, "received", b"\1", at)
+                self.link.send(self.peer, "received", b"\1", **at._asdict())
         return self._reply(evaluation, at)
 
     async def take(self, product: Product, *, at: At) -> list[bytes]:
         """Return the left factor as it arrives, to be kept and multiplied later."""
         count = len(self.public.blocks(product))
-        return [await self._receive("operand", self.peer, at) for _ in range(count)]
+        return [await self.link.receive("operand", self.peer, **at._asdict()) for _ in range(count)]
 
     def multiply_kept(
         self, product: Product, blocks: list[bytes], operand: Operand, seed: bytes, *, at: At
@@ -137,7 +123,7 @@ class Multiplier(_End):
     def _reply(self, evaluation: Evaluation, at: At) -> Share:
         with self.link.activity("mask"):
             reply, share = evaluation.finish()
-        self._send(self.peer, "reply", reply, at)
+        self.link.send(self.peer, "reply", reply, **at._asdict())
         return share
 
 
@@ -153,17 +139,17 @@ class CrossTools(NamedTuple):
         with self.link.activity("keys"):
             key = self.scheme.generate() if secret is None else self.scheme.load_key(secret)
         for peer in peers:
-            nonce = await self.link.receive("nonce", peer, round=at.round, step=at.step)
+            nonce = await self.link.receive("nonce", peer, **at._asdict())
             if len(nonce) != NONCE_BYTES:
                 raise FormatError(f"nonce: {len(nonce)} bytes given by {peer}, {NONCE_BYTES} are due")
             with self.link.activity("keys"):
                 public = key.public(nonce)
-            self.link.send(peer, "cross-key", public, round=at.round, step=at.step)
+            self.link.send(peer, "cross-key", public, **at._asdict())
         return Encryptor(self.link, key, self.mapper)
 
     async def multiplier(self, peer: str, *, at: At, nonce: bytes | None = None) -> Multiplier:
         """Send a nonce, a fresh one if it is None, and take the public key for it."""
         nonce = os.urandom(NONCE_BYTES) if nonce is None else nonce
-        self.link.send(peer, "nonce", nonce, round=at.round, step=at.step)
-        key = await self.link.receive("cross-key", peer, round=at.round, step=at.step)
+        self.link.send(peer, "nonce", nonce, **at._asdict())
+        key = await self.link.receive("cross-key", peer, **at._asdict())
         return Multiplier(*self, peer, key, nonce)
