@@ -238,6 +238,12 @@ class TestProbabilities:
         again = Calibration.from_arrays(made.to_arrays())
         assert len(made.bend) and np.array_equal(again.probabilities(scores), made.probabilities(scores))
 
+    def test_equal_scores_of_many_rows_are_the_share_of_the_class(self) -> None:
+        targets = np.where(np.arange(2000) % 5 == 0, 1.0, -1.0)
+        for score in (0.0, 0.1):
+            found = Calibration.of(np.full(2000, score), targets).probabilities(np.array([-1.0, score, 1.0]))
+            assert found == pytest.approx([0.2] * 3, abs=0.01)
+
     def test_scores_that_say_the_opposite_are_no_probabilities(self) -> None:
         scores = np.linspace(-1, 1, 100)
         made = Calibration.of(scores, np.where(scores > 0, -1.0, 1.0))

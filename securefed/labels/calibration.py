@@ -89,6 +89,8 @@ class Calibration:
         middle, spread = float(scores.mean()), float(scores.std()) or 1.0
         z = Polynomial([-middle / spread, 1.0 / spread])
         odds = Polynomial(_logistic(z(scores), targets > 0, 2))(z)
+        if odds.degree() < 2:  # all scores are equal
+            return straight
         (turn,), (low, high) = odds.deriv().roots(), (scores.min(), scores.max())
         low, high = (max(low, turn), high) if odds.coef[2] > 0 else (low, min(high, turn))
         return replace(straight, bend=np.array([low, high, *odds.coef])) if low < high else straight
