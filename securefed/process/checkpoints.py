@@ -168,21 +168,23 @@ class CheckpointStore:
         if not self._most:
             self._read()
             self._most = self._path.stat().st_size + LEAST_GROWTH
-        record = self._sealed(round_, checkpoint, question)
-        try:
-            with self._path.open("ab") as file:
-                file.write(record)
-                file.flush()
-                os.fdatasync(file.fileno())
-                size = file.tell()
-        except OSError as error:
-            raise storage_error(self._path, error) from None
+        size = self._append(self._sealed(round_, checkpoint, question))
         if size > self._most:
             records = self._read()
             first = self._opened(records[0])
             begun = Checkpoint(first.arrays, {**first.meta, POINTS: self._points(records)})
             kept = (record.data for record in self._kept(records).values())
             self._replace([self._sealed(ALIGNMENT, begun, False), *kept])
+
+    def go_back(self, round_: int) -> None:
+        """Forget the rounds after `round_`, by its record once more.
+
+        They happen again with other random numbers. A party that keeps the old ones and is killed would go on
+        from a share that the others' new shares do not fit.
+        """
+        if max(self.rounds(), default=0) > round_:
+            records = self._read()
+            self._append(self._kept(records).get(round_, records[0]).data)
 
     def rounds(self) -> list[int]:
         """Rounds that the run can go on after, ascending."""
@@ -249,6 +251,17 @@ class CheckpointStore:
         data = b"".join([self._front, *records])
         write_atomically(self._path, data)
         self._most = 2 * len(data) + LEAST_GROWTH
+
+    def _append(self, record: bytes) -> int:
+        """Write a record to disk; return the size of the file."""
+        try:
+            with self._path.open("ab") as file:
+                file.write(record)
+                file.flush()
+                os.fdatasync(file.fileno())
+                return file.tell()
+        except OSError as error:
+            raise storage_error(self._path, error) from None
 
     def _read(self) -> list[Record]:
         """Return the whole records of the file. The first one is the alignment."""

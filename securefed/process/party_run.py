@@ -224,6 +224,7 @@ class Session:
             link.transcript = start_transcript(path, self.name, self.shared.name, self.events)
             return RunTotals(alignment=link.paused, activities=link.activities)
         totals, entries = RunTotals(), None
+        self.store.go_back(start)
         if start in self.store.rounds():
             meta = self.store.read(start).meta
             totals, entries = RunTotals.from_meta(meta), meta["entries"]

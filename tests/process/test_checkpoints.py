@@ -89,6 +89,23 @@ def test_the_last_rounds_are_kept_and_going_back_drops_what_came_after(tmp_path:
     assert kept.read(6).arrays["parameters"][0] == 66
 
 
+@pytest.mark.parametrize(("back", "left"), [(3, [1, 2, 3]), (2, [1, 2]), (0, [])])
+def test_a_run_that_went_back_is_killed_before_its_next_round(
+    tmp_path: Path, back: int, left: list[int]
+) -> None:
+    """The others may have made the next round anew by then, with other shares than this party's old ones."""
+    kept = begun(tmp_path)
+    for number in (1, 2, 3):
+        kept.write(number, lasting(number))
+    store(tmp_path).go_back(back)
+    found = store(tmp_path)
+    assert found.rounds() == left and found.set_aside_damage() is None
+    assert all(found.read(number).arrays["parameters"][0] == number for number in left)
+    found.write(back + 1, lasting(back + 1))
+    assert found.rounds() == [*left, back + 1][-KEPT:]
+    assert found.read_alignment().meta["instance"] == "ab"
+
+
 def test_parties_that_are_apart_have_a_round_in_common(tmp_path: Path) -> None:
     """Kept as they are written, one round after the other; at most twice as far back as they are apart."""
     kept: set[int] = set()
