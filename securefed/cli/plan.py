@@ -27,9 +27,9 @@ from securefed.transport import NETWORKS, Network, get_network
 DESCRIPTION = """\
 Forecast what a run will take: megabytes, memory, and minutes of computation and communication, for each
 scheme. The forecast needs no peer. It rehearses small runs on this machine and assumes a network. That takes
-seconds; with Paillier, and with a thousand columns or more, up to a minute. With own gradients it also says
-which number of local steps (Q) is likely fastest, and when the solvability ledger would refuse. In blind
-training of linear models local steps cost nothing."""
+seconds; with Paillier, and with a thousand columns or more, minutes. --scheme ckks leaves Paillier out. With
+own gradients it also says which number of local steps (Q) is likely fastest, and when the solvability ledger
+would refuse. In blind training of linear models local steps cost nothing."""
 
 EPILOGUE = """\
 examples:
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             f"{shared.to_dict()['learning_rate']:g}, which may for some"
         )
     variants = _variants(replace(shared, settings=replace(settings, learning_rate="auto")), args.scheme)
-    terminal.say("rehearsing small runs on this machine, a few seconds for most schemes")
+    terminal.say("rehearsing small runs on this machine: seconds, with Paillier or 1,000 columns minutes")
     tables: list[tuple[str, list[Estimate]]] = []
     refused: SettingError | None = None
     for title, variant in variants:
