@@ -26,7 +26,8 @@ from securefed.errors import OpeningRefused, WrongKey
 DIGEST = 16
 """Bytes of a ciphertext's SHA-256 that are kept."""
 TABLES = """
-PRAGMA synchronous = OFF;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS ciphertexts (digest BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS equations (block TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID;
 """
@@ -40,7 +41,8 @@ class OpeningMemory:
     """Which ciphertexts a key opened, and how many equations for which party (own_gradient.ledger).
 
     A peer that breaks a connection could ask a new process again. So `keep` moves the memory to a file, which
-    is written before an opening leaves. A kill loses nothing of it.
+    is written before an opening leaves. A kill loses nothing of it. A machine that crashes may lose the last
+    openings, and not the file.
     """
 
     def __init__(self) -> None:

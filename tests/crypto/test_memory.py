@@ -124,6 +124,28 @@ def test_a_kill_loses_nothing(tmp_path: Path) -> None:
         record.admit([digest(1)])
 
 
+def test_a_crash_of_the_machine_loses_the_last_writes_and_not_the_file(tmp_path: Path) -> None:
+    """Nothing that was written since the system last wrote to the disk is there, or only a part of it."""
+    record = OpeningMemory()
+    record.keep(tmp_path / "openings.db")
+    record.admit([digest(number) for number in range(500)])
+    record.admit([digest(number) for number in range(500, 1000)])
+    files = {path.name: path.read_bytes() for path in tmp_path.glob("openings.db*")}
+    written = "openings.db-wal" if "openings.db-wal" in files else "openings.db"
+    sizes = set[int]()
+    for tenth in range(10):
+        crashed = tmp_path / str(tenth)
+        crashed.mkdir()
+        for name, content in files.items():
+            part = len(content) * tenth // 10 if name == written else len(content)
+            (crashed / name).write_bytes(content[:part])
+        again = OpeningMemory()
+        again.keep(crashed / "openings.db")
+        sizes.add(len(again))
+        again.admit([digest(1000)])
+    assert sizes == {0, 500}
+
+
 def test_what_cannot_be_remembered_is_not_opened(tmp_path: Path) -> None:
     record = OpeningMemory()
     with pytest.raises(OpeningRefused, match=r"cannot write .*: No such file"):
