@@ -336,8 +336,10 @@ class Transcript:
         self.entries.append(linked)
         if self._stream is not None:
             self._lines.append(_line(content, linked.chain))
-            # What a key opened is in the file before the answer leaves.
-            if entry.event == "opened" or time.monotonic() > self._written + MOST_SECONDS:
+            # What a key opened and sends is in the file before it leaves: others may have finished the round
+            # with it, and a key-holder that is killed then has no checkpoint of that round.
+            answer = entry.event == "opened" or (entry.event == "sent" and entry.kind.endswith("opening"))
+            if answer or time.monotonic() > self._written + MOST_SECONDS:
                 self.flush()
         if self._on_entry is not None:
             self._on_entry(linked)

@@ -109,6 +109,17 @@ def test_a_disk_that_is_full_is_one_named_error(tmp_path: Path) -> None:
     transcript.abandon()  # and says nothing more
 
 
+@pytest.mark.parametrize("kind", ["opening", "score-opening"])
+def test_a_key_holders_answer_is_in_the_file_before_it_leaves(tmp_path: Path, kind: str) -> None:
+    """The others end a round with it. A key-holder that is killed then would else lack what it sent."""
+    path = tmp_path / "transcript-bank.jsonl"
+    transcript = start_transcript(path, "bank", "r")
+    transcript.note("opened", kind, "shop", 0, 0, "training")
+    transcript.message("sent", message(kind, 0, 0), "training")
+    assert [entry.event for entry in Transcript.read(path)] == ["opened", "sent"]
+    transcript.abandon()
+
+
 def test_it_is_replaced_as_a_whole_when_it_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill while it is written again loses nothing."""
     path = tmp_path / "transcript-bank.jsonl"
