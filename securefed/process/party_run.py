@@ -186,6 +186,8 @@ class Session:
             link.transcript.close()
         else:
             common = plan.rows if self._data is None else int(self.store.read_alignment().meta["rows"])
+            if not self.store.aligned:  # who only holds a key has lost nothing that the run needs
+                self.store.write_alignment(Checkpoint({}, {"instance": plan.instance, "rows": common}))
         agreement = self._all_alike(self._agreement, states, common)
         link.bound(training_sizes(agreement, self.shared.settings.option("key_bits")))
         totals = self._open_transcript(link, plan, agreement)

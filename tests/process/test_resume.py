@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from securefed.cli import main
-from tests.process.parties import PASSPHRASE, ROOT, Fleet, reached
+from tests.process.parties import NOTARY, PASSPHRASE, ROOT, Fleet, reached
 
 Make = Callable[..., Fleet]
 SETTINGS = {"scheme": "plain", "reveal": "own-gradient", "rounds": 400, "batch_size": 20}
@@ -89,6 +89,18 @@ def test_lost_checkpoints_are_not_passed_over_in_silence(interrupted: Fleet) -> 
         interrupted.start(name, "party", "--restart")
     interrupted.all_good()
     assert interrupted.result("bank")["interruptions"] == 0
+
+
+@pytest.mark.slow
+def test_a_key_holder_without_its_checkpoints_goes_on(fleet: Make) -> None:
+    made = fleet({"a": 2, "b": 1, "c": 2}, **{**SETTINGS, "rounds": 60})
+    made.start_all("party", "--resume")
+    made.until(NOTARY, reached(5))
+    made.kill(NOTARY)
+    (made.run_folder(NOTARY) / f"checkpoints-{NOTARY}.sfc").unlink()
+    made.start(NOTARY, "party", "--resume")
+    made.all_good()
+    assert made.result("c")["peers"][NOTARY]["transcripts"] == "agree"
 
 
 @pytest.mark.slow
