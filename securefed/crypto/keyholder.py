@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.scheme import Encrypted, Masked, Opened, PublicKey
 from securefed.errors import OpeningRefused, WrongKey
+from securefed.files import StorageError
 
 DIGEST = 16
 """Bytes of a ciphertext's SHA-256 that are kept."""
@@ -77,9 +78,11 @@ class OpeningMemory:
             raise OpeningRefused(
                 "a ciphertext of this block was opened before; each opening takes a fresh mask"
             ) from None
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.OperationalError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise OpeningRefused(f"cannot write {path}: {reason}") from None
+            raise StorageError(f"cannot write {path}: {reason}") from None
+        except sqlite3.Error as error:
+            raise OpeningRefused(f"cannot write {path}: {error}") from None
 
     def admit(self, digests: Sequence[bytes]) -> None:
         """Record ciphertexts, by their SHA-256, as opened, or raise OpeningRefused if one was before."""

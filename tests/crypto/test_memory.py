@@ -17,6 +17,7 @@ from securefed.crypto.paillier.arrays import PaillierMasked
 from securefed.crypto.paillier.keys import PaillierSecretKey
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import OpeningRefused
+from securefed.files import StorageError
 
 FIXED = FixedPoint(bound=1.0, fraction_bits=24)
 
@@ -148,7 +149,7 @@ def test_a_crash_of_the_machine_loses_the_last_writes_and_not_the_file(tmp_path:
 
 def test_what_cannot_be_remembered_is_not_opened(tmp_path: Path) -> None:
     record = OpeningMemory()
-    with pytest.raises(OpeningRefused, match=r"cannot write .*: No such file"):
+    with pytest.raises(StorageError, match=r"cannot write .*: No such file"):
         record.keep(tmp_path / "nowhere" / "openings.db")
     other = tmp_path / "other"
     other.write_text("something else, which is longer than the head of a database" * 10)
@@ -157,5 +158,5 @@ def test_what_cannot_be_remembered_is_not_opened(tmp_path: Path) -> None:
     full = OpeningMemory()
     full.keep(tmp_path / "openings.db")
     full._database.execute("PRAGMA max_page_count = 1")
-    with pytest.raises(OpeningRefused, match=r"cannot write .*: database or disk is full"):
+    with pytest.raises(StorageError, match=r"cannot write .*: database or disk is full"):
         full.admit([digest(number) for number in range(10_000)])
