@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
+import threading
 import warnings
 from contextlib import closing
 from multiprocessing import get_context
@@ -145,3 +148,22 @@ def test_every_damaged_byte_of_a_record_is_found(tmp_path: Path) -> None:
             except SecurefedError:
                 found += 1
     assert found > len(data) / 97
+
+
+def test_another_thread_that_waits_does_not_end_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "score-ledger.bin"
+    first, second = (ScoreGuard(bytes(32), path=path) for _ in range(2))
+    assert first.total_bits == 0
+    code = (
+        "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)"
+        ".execute('BEGIN IMMEDIATE')"
+    )
+    waiting = threading.Thread(target=lambda: second.total_bits)
+    with first._opened():
+        waiting.start()
+        waiting.join(0.5)
+        other = subprocess.run(
+            [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
+        )
+    waiting.join()
+    assert "database is locked" in other.stderr

@@ -31,7 +31,6 @@ some, and is refused. So is one under another key: it would find nobody.
 
 from __future__ import annotations
 
-import os
 import secrets
 import sqlite3
 import warnings
@@ -386,7 +385,7 @@ class ScoreGuard:
                 with self._transaction(self._memory):
                     yield self._memory
                 return
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._path.touch(0o600)  # to open and close it would end a lock that another thread holds
             with closing(self._connected(str(self._path))) as database:
                 with self._transaction(database):
                     yield database
