@@ -153,6 +153,8 @@ class Other:
     hello: Hello | None = None
     trouble: str = ""
     """The last call's failure; empty if it was answered."""
+    compared: bool = False
+    """Its settings were compared with ours."""
     unlike: str = ""
     """Which of its settings differ from ours, and how."""
     told_end: bool = False
@@ -311,6 +313,7 @@ class Attempt:
         if hello.is_short:
             other.trouble = "it is still in an earlier attempt"  # it says so to one that runs with it
             return
+        other.compared = True
         other.unlike = codec.differences(self.name, self.settings, hello.sender, hello.settings) or ""
         if other.unlike:
             other.hello = None
@@ -335,7 +338,7 @@ class Attempt:
         """
         with self.changed:
             texts = [other.unlike for other in self.others.values() if other.unlike]
-            heard = all(other.unlike or other.hello is not None for other in self.others.values())
+            heard = all(other.compared for other in self.others.values())
             if texts and (heard or self._host.now() - self._unlike_since > patience):
                 self.fail(SettingsDiffer("; ".join([*texts, MAKE_EQUAL])))
 
