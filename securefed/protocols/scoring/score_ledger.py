@@ -372,7 +372,7 @@ class ScoreGuard:
             pass
 
     def _connected(self, name: str) -> sqlite3.Connection:
-        database = sqlite3.connect(name, PATIENCE, isolation_level=None, check_same_thread=False)
+        database = sqlite3.connect(name, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
         database.create_function("seal", 5, partial(_seal, self.key), deterministic=True)
         database.executescript(TABLES)
         return database
