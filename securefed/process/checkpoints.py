@@ -170,21 +170,23 @@ class CheckpointStore:
             self._most = self._path.stat().st_size + LEAST_GROWTH
         size = self._append(self._sealed(round_, checkpoint, question))
         if size > self._most:
-            records = self._read()
-            first = self._opened(records[0])
-            begun = Checkpoint(first.arrays, {**first.meta, POINTS: self._points(records)})
-            kept = (record.data for record in self._kept(records).values())
-            self._replace([self._sealed(ALIGNMENT, begun, False), *kept])
+            self._shorten(self._read())
 
     def go_back(self, round_: int) -> None:
-        """Forget the rounds after `round_`, by its record once more.
+        """Forget the rounds after `round_`.
 
         They happen again with other random numbers. A party that keeps the old ones and is killed would go on
         from a share that the others' new shares do not fit.
         """
         if max(self.rounds(), default=0) > round_:
-            records = self._read()
-            self._append(self._kept(records).get(round_, records[0]).data)
+            self._shorten([record for record in self._read() if record.round <= round_])
+
+    def _shorten(self, records: list[Record]) -> None:
+        """Replace the file by one with those of these records that count, and what each round took."""
+        first = self._opened(records[0])
+        begun = Checkpoint(first.arrays, {**first.meta, POINTS: self._points(records)})
+        kept = (record.data for record in self._kept(records).values())
+        self._replace([self._sealed(ALIGNMENT, begun, False), *kept])
 
     def rounds(self) -> list[int]:
         """Rounds that the run can go on after, ascending."""

@@ -228,8 +228,13 @@ class Session:
         totals, entries = RunTotals(), None
         self.store.go_back(start)
         if start in self.store.rounds():
-            meta = self.store.read(start).meta
+            checkpoint = self.store.read(start)
+            meta = checkpoint.meta
             totals, entries = RunTotals.from_meta(meta), meta["entries"]
+            if meta["done"]:  # a peer came back, and the transcript has no end again until it is done, too
+                question = start > 0 and agreement.evaluates_after(start - 1)
+                again = Checkpoint(checkpoint.arrays, {**meta, "done": False})
+                self.store.write(start, again, question=question)
         totals.interruptions += 1
         transcript = resume_transcript(
             path,

@@ -106,6 +106,20 @@ def test_a_run_that_went_back_is_killed_before_its_next_round(
     assert found.read_alignment().meta["instance"] == "ab"
 
 
+def test_damage_does_not_bring_back_the_rounds_that_a_run_went_back_from(tmp_path: Path) -> None:
+    kept = begun(tmp_path)
+    for number in (1, 2, 3, 4):
+        kept.write(number, lasting(number))
+    kept.go_back(3)
+    path = tmp_path / "checkpoints.sfc"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    found = store(tmp_path)
+    assert found.set_aside_damage() is not None
+    assert found.rounds() == [1, 2]
+
+
 def test_parties_that_are_apart_have_a_round_in_common(tmp_path: Path) -> None:
     """Kept as they are written, one round after the other; at most twice as far back as they are apart."""
     kept: set[int] = set()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from securefed.errors import DataError
-from securefed.files import StorageError
-from securefed.process.recording import Events, resume_transcript, start_transcript
+from securefed.files import RunDirectory, StorageError
+from securefed.process.checkpoints import Checkpoint, CheckpointStore, ResumePlan
+from securefed.process.party_run import Session
+from securefed.process.recording import Events, RunTotals, resume_transcript, start_transcript
 from securefed.transport import Transcript
 from securefed.transport.message import Message
 from securefed.transport.message import Path as ClockPath
@@ -177,3 +182,25 @@ def test_an_attempt_that_ends_lets_go_of_its_file_and_can_be_gone_on_from(tmp_pa
     again = resume_transcript(path, "bank", "r", 1)
     again.close()
     assert [entry.event for entry in Transcript.read(path)] == ["sent", "resumed"]
+
+
+def test_a_run_that_was_done_and_goes_on_is_not_done(tmp_path: Path) -> None:
+    """A peer lost its last round. If this party is killed meanwhile, its transcript has no end to report."""
+    directory = RunDirectory(tmp_path, "bank")
+    transcript = start_transcript(directory.transcript, "bank", "r")
+    transcript.close()
+    store = CheckpointStore(tmp_path / "c.sfc", bytes(32), party="bank", run="r")
+    store.write_alignment(Checkpoint({}, {}))
+    facts = {"entries": 0, "ended": "rounds", "done": True, **RunTotals().to_meta()}
+    store.write(2, Checkpoint({"parameters": np.ones(3)}, facts))
+    session: Any = SimpleNamespace(
+        directory=directory, store=store, name="bank", shared=SimpleNamespace(name="r"), events=Events(None)
+    )
+    link: Any = SimpleNamespace(transcript=None)
+    agreement: Any = SimpleNamespace(evaluates_after=lambda number: False)
+    Session._open_transcript(session, link, ResumePlan("i", 2, 5, None), agreement)
+    link.transcript.abandon()
+    assert Transcript.read(directory.transcript).fault() == "cut short: its last line is missing"
+    again = store.read(2)
+    assert again.meta["done"] is False and again.meta["ended"] == "rounds"
+    assert np.array_equal(again.arrays["parameters"], np.ones(3))
