@@ -52,8 +52,6 @@ display:inline-block}}
 .scale .other i{{background:var(--soft);opacity:.55}}.scale .own{{font-weight:600}}
 .scale small{{color:var(--soft);font-weight:400}}
 .scale b{{font-variant-numeric:tabular-nums;font-weight:inherit}}
-.bar{{background:var(--card);border-radius:6px;height:14px;margin:12px 0;overflow:hidden}}
-.bar i{{display:block;height:100%;background:var(--c0)}}
 .wide{{overflow-x:auto;max-width:100%}}
 .plot svg{{width:100%;height:auto;display:block;margin:6px 0}}
 svg text{{fill:var(--ink);font:13px system-ui,sans-serif}}
@@ -155,12 +153,11 @@ def table(
     return f'<div class="wide">{cells}</div>'
 
 
-def page(title: str, body: str, *, refresh: int | None = None) -> str:
-    """The whole file. `refresh`: seconds until a browser asks again."""
-    again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh}">'
+def page(title: str, body: str) -> str:
+    """The whole file."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{STYLE}</style></head>'
         f"<body>{body}</body></html>\n"
     )

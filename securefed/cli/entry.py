@@ -30,7 +30,6 @@ COMMANDS = {
     "plan": "how long and how much, for each number of local steps and scheme, before you start",
     "audit": "check what every party saw in a finished run",
     "verify": "check signatures of transcripts, and that all parties tell the same story",
-    "completion": "what your shell needs to complete commands and options",
 }
 
 DESCRIPTION = """\

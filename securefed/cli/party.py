@@ -50,7 +50,6 @@ examples:
   securefed party bank/party.toml            at the bank
   securefed party bank/party.toml --resume   after an interruption, or for a first start
   securefed party bank/party.toml --restart  delete the run and start again (all parties must)
-  securefed party bank/party.toml --watch    print a local address that shows progress in a browser
   securefed party bank/party.toml --metrics 9464    serve figures for Prometheus on 127.0.0.1:9464
 
 The passphrase of the keys comes from --passphrase-file, SECUREFED_PASSPHRASE or a prompt."""
@@ -62,11 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--resume", action="store_true", help="go on after the last checkpoint, if any")
     group.add_argument("--restart", action="store_true", help="throw away what is there of this run")
     parser.add_argument("--events", type=Path, metavar="FILE", help="append what happens as lines of JSON")
-    parser.add_argument(
-        "--watch",
-        action="store_true",
-        help="show the report to a browser on this machine while the run goes on",
-    )
     parser.add_argument(
         "--metrics",
         metavar="ADDRESS",
@@ -89,7 +83,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         stack.enter_context(only_process(RunDirectory(party.run_folder, party.own.name).lock))
         mapper = stack.enter_context(started_engine(party.own.engine, party.shared.scheme))
         display = Display(terminal, party)
-        listeners = [display.on_event, *_served(args, party, keys, terminal, stack)]
+        address = args.metrics or party.own.metrics
+        listeners = [display.on_event, *_served(party, keys, address, terminal, stack)]
         events = stack.enter_context(Events(args.events, listeners))
         session = Session(party, keys, mapper, data, events)
         check_folder(session, args.resume, args.restart)
@@ -117,23 +112,17 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _served(
-    args: argparse.Namespace, party: PartyFile, keys: PartyKeys, terminal: Terminal, stack: ExitStack
+    party: PartyFile, keys: PartyKeys, address: str | None, terminal: Terminal, stack: ExitStack
 ) -> list[Listener]:
-    """Serve what --watch and --metrics ask for; return who has to hear of events for that."""
-    address = args.metrics or party.own.metrics
-    if not args.watch and not address:
+    """Serve figures at this address, if any; return who has to hear of events for that."""
+    if address is None:
         return []
-    from securefed.cli.watch import Monitor, serve_metrics, serve_page
+    from securefed.cli.metrics import Monitor, serve
 
-    scored = not party.is_label_party and not party.is_key_holder
-    guard = score_guard(party, keys)
+    guard, scored = score_guard(party, keys), not party.is_label_party and not party.is_key_holder
     monitor = Monitor(party, lambda: guard.total_bits if scored else None)
-    if args.watch:
-        page = stack.enter_context(serve_page(monitor.page))
-        terminal.result(f"watch       {page} (on this machine only, until the run is over)")
-    if address:
-        base = stack.enter_context(serve_metrics(monitor, address))
-        terminal.say(f"metrics at {base}/metrics, state at {base}/ready and {base}/health")
+    base = stack.enter_context(serve(monitor.answer, address))
+    terminal.say(f"metrics at {base}/metrics, state at {base}/ready and {base}/health")
     return [monitor.on_event]
 
 

@@ -1,7 +1,6 @@
 """A run as one HTML page: how good the model is, what this party saw, time and bytes, settings, words.
 
-The page is made from result.json and timing.json alone, so that it can be made again. While a run goes on,
-the same page shows what is there so far. Details are folded.
+The page is made from result.json and timing.json alone, so that it can be made again. Details are folded.
 """
 
 from __future__ import annotations
@@ -52,23 +51,15 @@ def size(value: float) -> str:
     return f"{value:.1f} GB"
 
 
-def render(result: dict[str, Any], timing: dict[str, Any], more: str = "", *, live: str = "") -> str:
-    """Return the page.
-
-    Parameters
-    ----------
-    result, timing: what result.json and timing.json have.
-    more: HTML with what was seen and checked, such as an audit.
-    live: HTML with the progress of a run that goes on; the page renews itself then.
-    """
+def render(result: dict[str, Any], timing: dict[str, Any], more: str = "") -> str:
+    """Return the page. `more`: HTML with what was checked, such as an audit."""
     run, party = str(result["run"]), str(result["party"])
     settings = sorted((str(name).replace("_", " "), _value(v)) for name, v in result["settings"].items())
     when = f", {escape(str(result['finished']))}" if result.get("finished") else ""
     parts = [
         f'<h1>{escape(run)}</h1><p class="soft">as {escape(party)} saw it{when}</p>',
         _sentence(result),
-        live,
-        "" if live else _quality(result),
+        _quality(result),
         _seen(result),
         more,
         f'<h2 id="cost">Time and bytes</h2>{_cards(result, timing)}',
@@ -77,7 +68,7 @@ def render(result: dict[str, Any], timing: dict[str, Any], more: str = "", *, li
         fold("Versions", table(("package", "version"), result["versions"].items())),
         glossary(sorted(GLOSSARY, key=str.lower)),
     ]
-    return page(f"{run}: {party}", "".join(parts), refresh=2 if live else None)
+    return page(f"{run}: {party}", "".join(parts))
 
 
 def frame(result: dict[str, Any], saw: Mapping[str, str]) -> str:
@@ -258,7 +249,7 @@ def _confusion(confusion: dict[str, Any] | None) -> str:
 def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:
     reason = REASONS.get(str(result["reason"]), str(result["reason"]))
     cards = [
-        (str(result["rounds"]), f"rounds {reason}" if reason.startswith("of ") else f"rounds, {reason}"),
+        (str(result["rounds"]), f"rounds, {reason}"),
         (seconds(timing["computation_seconds"]), "computing"),
         (seconds(timing["communication_seconds"]), "communicating"),
         (seconds(timing["total_seconds"]), "training, both together"),
@@ -315,9 +306,9 @@ def _plot(title: str, drawing: str) -> str:
 
 
 def _seen(result: dict[str, Any]) -> str:
-    told = str(result.get("saw", ""))
+    told = str(result["saw"])
     title = f'<h2 id="seen">What {escape(result["party"])} saw</h2>'
-    return f"{title}<p>{escape(told[:1].upper() + told[1:])}.</p>" if told else ""  # while the run goes on
+    return f"{title}<p>{escape(told[:1].upper() + told[1:])}.</p>"
 
 
 _CALL = re.compile(r"(\w+)\((.*)\)")

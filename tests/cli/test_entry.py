@@ -9,14 +9,12 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from shutil import which
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 
 from securefed import __version__
 from securefed.cli import main
-from securefed.cli.completion import SHELLS
 from securefed.cli.entry import COMMANDS
 from securefed.cli.init import make_party_folder
 from securefed.cli.terminal import VARIABLE
@@ -72,16 +70,6 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         "python",
         "numpy",
     ]
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_completion_knows_every_command_and_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("shtab")
-    assert main(["completion", shell]) == 0
-    text = capsys.readouterr().out
-    assert all(command in text for command in COMMANDS) and "local-steps" in text and "watch" in text
-    if which(shell) is not None:
-        assert subprocess.run([shell, "-n"], input=text, text=True, check=False).returncode == 0
 
 
 def test_help_answers_without_the_heavy_packages() -> None:

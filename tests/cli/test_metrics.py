@@ -14,15 +14,20 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from securefed.cli import watch
-from securefed.cli.watch import STATES, Monitor, serve_metrics
+from securefed.cli import metrics
+from securefed.cli.metrics import STATES, Monitor, serve
 from securefed.errors import SettingError
+from securefed.settings.party import OwnSettings, PartyFile
+from securefed.settings.run import RunSettings
 from securefed.transport.transcript import Entry
-from tests.cli.test_watch import PARTY
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\n"])*"'
 SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)")
+SHARED = RunSettings.of(
+    {"name": "trial", "parties": ["lab", "shop", "bank"], "key_holder": "notary", "rounds": 10}
+)
+PARTY = PartyFile(Path("party.toml"), OwnSettings(name="bank"), SHARED, None, {})
 
 
 def exposition(text: str) -> dict[tuple[str, str], float]:
@@ -91,7 +96,7 @@ def busy_monitor() -> Monitor:
 
 
 def test_the_figures_are_in_the_text_format_and_right() -> None:
-    with serve_metrics(busy_monitor(), "127.0.0.1:0") as address:
+    with serve(busy_monitor().answer, "127.0.0.1:0") as address:
         status, text, kind = ask(address, "/metrics")
     assert status == 200 and kind == "text/plain; version=0.0.4; charset=utf-8"
     values = exposition(text)
@@ -121,7 +126,7 @@ def test_the_figures_are_in_the_text_format_and_right() -> None:
 
 
 def test_a_strange_label_is_escaped() -> None:
-    text = watch._family("odd", "gauge", "Odd.", [({"peer": 'a"b\\c\nd'}, 1)])
+    text = metrics._family("odd", "Odd.", [({"peer": 'a"b\\c\nd'}, 1)])
     assert exposition(text) == {("securefed_odd", r'peer="a\"b\\c\nd"'): 1.0}
 
 
@@ -132,7 +137,7 @@ def test_readiness_follows_the_state() -> None:
         status, text, _ = ask(address, "/ready")
         return status, json.loads(text)
 
-    with serve_metrics(monitor, "127.0.0.1:0") as address:
+    with serve(monitor.answer, "127.0.0.1:0") as address:
         assert state()[0] == 503 and state()[1]["state"] == "starting"
         monitor.on_event("opened", {"endpoint": FakeEndpoint("lab")})
         assert state() == (
@@ -164,7 +169,7 @@ def test_health_notices_a_thread_that_has_died() -> None:
     thread.start()
     monitor = Monitor(PARTY, lambda: None)
     monitor.on_event("opened", {"endpoint": FakeEndpoint()})
-    with serve_metrics(monitor, "127.0.0.1:0") as address:
+    with serve(monitor.answer, "127.0.0.1:0") as address:
         assert ask(address, "/health")[:2] == (200, '{"healthy": true, "dead_threads": []}\n')
         stop.set()
         thread.join()
@@ -179,8 +184,8 @@ def test_health_notices_a_thread_that_has_died() -> None:
 def test_other_methods_paths_names_and_large_or_slow_requests_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watch, "REQUEST_SECONDS", 0.3)
-    with serve_metrics(busy_monitor(), "127.0.0.1:0") as address:
+    monkeypatch.setattr(metrics, "REQUEST_SECONDS", 0.3)
+    with serve(busy_monitor().answer, "127.0.0.1:0") as address:
         assert {ask(address, "/metrics", method)[0] for method in ("POST", "PUT", "DELETE", "HEAD")} == {501}
         assert {ask(address, path)[0] for path in ("/", "/metrics/", "/metrics?x=1", "/../etc/passwd")} == {
             404
@@ -204,27 +209,16 @@ def test_other_methods_paths_names_and_large_or_slow_requests_are_refused(
 
 def test_callers_who_say_nothing_or_little_keep_nobody_out() -> None:
     """A health check that waits restarts the party. One caller after the other took 2 s each."""
-    with serve_metrics(busy_monitor(), "127.0.0.1:0") as address:
+    with serve(busy_monitor().answer, "127.0.0.1:0") as address:
         port = urlsplit(address).port or 0
         callers = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
         for caller in callers[::2]:
             caller.sendall(b"GET /hea")
         began = time.monotonic()
         assert ask(address, "/health")[0] == 200
-        assert time.monotonic() - began < watch.REQUEST_SECONDS
+        assert time.monotonic() - began < metrics.REQUEST_SECONDS
         for caller in callers:
             caller.close()
-
-
-def test_an_answer_that_fails_is_a_line_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(path: str) -> watch.Answer:
-        raise ValueError(f"nothing for {path}")
-
-    with watch.serve(broken) as address:
-        assert ask(address, "/metrics")[0] == 500
-    assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == [
-        "no answer to /metrics: nothing for /metrics"
-    ]
 
 
 def test_a_port_alone_is_on_the_loopback_address_and_one_that_is_taken_is_a_line() -> None:
@@ -232,12 +226,12 @@ def test_a_port_alone_is_on_the_loopback_address_and_one_that_is_taken_is_a_line
         port = taken.getsockname()[1]
         with (
             pytest.raises(SettingError, match=rf"metrics: 127\.0\.0\.1:{port} cannot be used: Address"),
-            serve_metrics(busy_monitor(), f"127.0.0.1:{port}"),
+            serve(busy_monitor().answer, f"127.0.0.1:{port}"),
         ):
             pass
-    with serve_metrics(busy_monitor(), str(port)) as address:
+    with serve(busy_monitor().answer, str(port)) as address:
         assert address == f"http://127.0.0.1:{port}"
-    with pytest.raises(SettingError, match="HOST:PORT"), serve_metrics(busy_monitor(), "nonsense"):
+    with pytest.raises(SettingError, match="HOST:PORT"), serve(busy_monitor().answer, "nonsense"):
         pass
 
 

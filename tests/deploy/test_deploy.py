@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from bench.ports import free_ports
 from securefed import __version__
 from securefed.cli.entry import build_parser
-from securefed.cli.watch import serve_metrics
+from securefed.cli.metrics import serve
 from tests.cli.test_metrics import busy_monitor
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_the_container_asks_the_party_for_its_health() -> None:
         command = check.group(1).replace("9464", str(port))
         return subprocess.run([sys.executable, "-c", command], capture_output=True).returncode == 0
 
-    with serve_metrics(busy_monitor(), str(port)):
+    with serve(busy_monitor().answer, str(port)):
         assert healthy()
     assert not healthy()
 

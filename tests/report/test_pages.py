@@ -43,7 +43,6 @@ def pages() -> dict[str, str]:
     return {
         "report": render(result, timing, report.to_html()),
         "plain": render({**result, "protected": False, "holdout": None}, timing),
-        "live": render(result, timing, live="<p>round 3 of 20</p>"),
         "audit": whole_page(report),
     }
 
@@ -73,7 +72,7 @@ def test_words_are_explained_where_they_stand_and_at_the_end() -> None:
         assert f'id="term-{word}"' in text
     assert 'href="#term-local-steps"' in text and GLOSSARY["local steps"] in text
     assert "rounds (rounds)" not in text and "as many as agreed" in text
-    assert 'name="viewport"' in pages()["audit"] and 'http-equiv="refresh"' in pages()["live"]
+    assert 'name="viewport"' in pages()["audit"]
 
 
 def test_the_diagram_has_a_lane_for_each_party_and_messages_in_their_order() -> None:
