@@ -22,18 +22,18 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from securefed.api.party import Party, align, check_parties, common_rows, label_party
-from securefed.api.predictor import Keys, in_order
+from securefed.api.predictor import Keys
 from securefed.api.result import RunResult
 from securefed.api.saving import Saved
 from securefed.assembly import Assembly, Trained, assembly_of
-from securefed.assembly.base import PartyData, check_columns, known_rows
+from securefed.assembly.base import PartyData, known_rows
 from securefed.assembly.build import Measured, build, label_targets
 from securefed.crypto import protects
 from securefed.declare import declared
 from securefed.engine import get_engine
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
-from securefed.labels.label_model import check_known, missing_labels
+from securefed.labels.label_model import missing_labels
 from securefed.labels.quality import Holdout, QualityWarning
 from securefed.labels.several import ClassModels
 from securefed.protocols.agreement import Agreement, get_objective, warn_of_trust
@@ -127,7 +127,6 @@ class Federated(Saved):
         self,
         parties: Sequence[Party],
         *,
-        validation: Sequence[Party] | None = None,
         keys: Keys | None = None,
     ) -> Self:
         """Train on the common rows.
@@ -135,21 +134,19 @@ class Federated(Saved):
         Parameters
         ----------
         parties : one of them has labels.
-        validation : the same parties with other rows, to measure with in place of held-out ones.
         keys : key-holders of an earlier run; fresh keys are made where none are given.
         """
         listed = check_parties(parties)
         settings = self._settings(len(listed))
         if (classes := self._apart(settings, listed)) is not None:
-            return self._fit_each(listed, classes, validation, keys)
+            return self._fit_each(listed, classes, keys)
         assembly, earlier = assembly_of(settings), self._earlier(settings)
         self.__dict__.pop("models_", None)
         # Align
         ordered, rows = self._align(settings, listed, again=earlier is not None)
         names = self.parties_ = [party.name for party in ordered]
         data, labelled = self._data(settings, ordered, rows)
-        seen = None if validation is None else self._validation(settings, data, validation)
-        holdout = len(held_out(len(labelled), 0.0 if seen else settings.holdout, settings.seed)[1])
+        holdout = len(held_out(len(labelled), settings.holdout, settings.seed)[1])
         # Assemble
         models = {
             name: assembly.model(
@@ -159,8 +156,6 @@ class Federated(Saved):
         }
         members = tuple(assembly.member(name, model) for name, model in models.items())
         agreement = assembly.agreement(members, len(labelled), self._label_model.outputs, holdout=holdout)
-        if seen is not None:
-            agreement = _measuring(agreement, len(seen[names[-1]].features))
         if earlier is not None:
             earlier.check(agreement, holdout, settings.seed)
             keys = keys or earlier.holders
@@ -188,7 +183,6 @@ class Federated(Saved):
                     labelled,
                     models[name],
                     context,
-                    None if seen is None else seen[name],
                 )
             if (third := agreement.key_holder) is not None:
                 helper = assembly.key_holder(agreement, PartyContext(holders.get(third), mapper))
@@ -274,28 +268,6 @@ class Federated(Saved):
         options = getattr(settings, "labels", Labels(class_weight=None))
         return options.options(weighted=party.weights is not None, offset=party.offset is not None)
 
-    def _validation(
-        self, settings: ObjectiveSettings, data: Mapping[str, PartyData], parties: Sequence[Party]
-    ) -> dict[str, PartyData]:
-        """Other rows to measure with. A party that is not scored needs no columns for them."""
-        aligned = in_order(parties, self.parties_)
-        last, scored = aligned[-1], {party.name: party for party in self._to_score(aligned)}
-        bound = settings.option("margin_bound")
-        labels = last.known_labels()
-        if self._label_model.classes is not None:
-            check_known(labels, last.name)
-        targets = self._label_model.targets(labels, last.name, bound)
-        validation = {}
-        for name, own in data.items():
-            width = own.features.shape[1]
-            rows = PartyData(features=np.zeros((last.rows, width)))
-            if name in scored:
-                rows = self._rows_of(scored[name])
-                check_columns(name, rows.features, width)
-            validation[name] = rows
-        validation[last.name] = replace(validation[last.name], targets=targets, offset=last.offset)
-        return validation
-
     def _judge(self, outcome: Outcome, measured: Measured | None) -> Holdout | None:
         """What the held-out rows say of the model that is kept."""
         self._judged: tuple[Measured, Array] | None = None
@@ -349,7 +321,6 @@ class Federated(Saved):
         self,
         parties: Sequence[Party],
         classes: NDArray[Any],
-        validation: Sequence[Party] | None,
         keys: Keys | None,
     ) -> Self:
         """One run a class, each against the rest. The runs share keys and held-out rows."""
@@ -359,8 +330,7 @@ class Federated(Saved):
             own = getattr(model, "labels", None)
             if own is not None and own.class_weight == "auto":
                 model.labels = replace(own, class_weight=None)
-            others = None if validation is None else _against_rest(validation, each)
-            model.fit(_against_rest(parties, each), validation=others, keys=keys)
+            model.fit(_against_rest(parties, each), keys=keys)
             keys = model.holders_
             self.models_.append(model)
         first = self.models_[0]
@@ -379,13 +349,6 @@ class Federated(Saved):
         self.transforms_, self.score_guards_ = first.transforms_, first.score_guards_
         self.shards_ = first.shards_
         return self
-
-
-def _measuring(agreement: Agreement, rows: int) -> Agreement:
-    """The agreement of a run that is measured with so many other rows."""
-    if get_objective(agreement.objective).same_people:
-        return replace(agreement, holdout=rows)
-    return replace(agreement, details=(*agreement.details, ("validation_rows", rows)))
 
 
 def _state(party: PartyLoop) -> dict[str, NDArray[np.generic]]:

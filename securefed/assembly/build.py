@@ -100,7 +100,6 @@ def build(
     labelled: NDArray[np.bool_],
     model: Model,
     context: PartyContext,
-    validation: PartyData | None = None,
 ) -> tuple[Trained, Measured | None]:
     """Return a data party's program, and what the label party measures the model with.
 
@@ -108,13 +107,11 @@ def build(
     ----------
     rows : the common rows of the party's data, in the agreed order.
     labelled : which of them have labels.
-    validation : other rows to measure with, in place of held-out ones.
     """
     everybody = get_objective(agreement.objective).same_people
     kept, aside = agreement.batches.division
     if not agreement.batches.holdout_rows:
-        holdout = 0.0 if validation is not None else assembly.settings.holdout
-        kept, aside = held_out(len(labelled), holdout, assembly.settings.seed)
+        kept, aside = held_out(len(labelled), assembly.settings.holdout, assembly.settings.seed)
     train, measured_rows = rows[kept], rows[aside]
     # Where the last rounds learn from the held-out rows too, programs take all.
     again = agreement.batches.holdout_rows > 0
@@ -126,9 +123,7 @@ def build(
         aimed = targets.copy()
         aimed[measured_rows] = np.nan  # all other labels make Phi
     if data.labels is not None:
-        data.labels.check_measured(
-            name, len(measured_rows) if validation is None else len(validation.features)
-        )
+        data.labels.check_measured(name, len(measured_rows))
     folds = agreement.batches.fold_sizes if agreement.batches.folds > 1 else []
     if everybody:  # before anything is measured: scores are added to what it fits
         trained = kept if again else np.arange(len(train))
@@ -141,13 +136,9 @@ def build(
         place = place if everybody else place[known]
         if len(measured_rows) and not len(place):
             raise DataError(f"holdout: none of the {len(measured_rows)} people that are held out has a label")
-        if validation is not None:
-            seen, truth = assembly.features(validation.features, data.untransformed), validation.targets
-            offset, people = validation.offset, _people(validation)
-        else:
-            whole = everybody and not len(measured_rows) and not again
-            seen, truth = columns if whole else take_rows(features, place), _taken(targets, place)
-            offset, people = _taken(data.offset, place), _people(data, place)
+        whole = everybody and not len(measured_rows) and not again
+        seen, truth = columns if whole else take_rows(features, place), _taken(targets, place)
+        offset = _taken(data.offset, place)
         metric: Callable[[Array], float] | None = None
         aim: Callable[[Array], Array] | None = None
         if truth is not None and targets is not None and data.labels is not None:
@@ -158,11 +149,11 @@ def build(
             if agreement.evaluate_every and quality.name == "accuracy":
                 lacking = "are all of one class" if data.labels.outputs == 1 else "lack a class"
                 raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
-            if len(measured_rows) or (validation is not None and everybody):
+            if len(measured_rows):
                 trained_columns = take_rows(features, train) if again else columns
                 own = OwnRows(trained_columns, targets[train], seen, _parts(folds, aside))
                 measured = Measured(quality, own if everybody else _without_columns(aimed, len(seen)))
-        context = replace(context, evaluation=EvaluationRows(seen, metric, people, aim))
+        context = replace(context, evaluation=EvaluationRows(seen, metric, _people(data, place), aim))
     if everybody:
         learning = np.arange(len(learning))
     wanted = labelled if again else labelled[kept]
@@ -175,12 +166,12 @@ def _taken(values: Array | None, rows: Places) -> Array | None:
     return None if values is None else values[rows]
 
 
-def _people(data: PartyData, rows: Places | None = None) -> list[bytes] | None:
-    """Whom these rows are about, or all of them."""
+def _people(data: PartyData, rows: Places) -> list[bytes] | None:
+    """Whom these rows are about."""
     if data.ids is None:
         return None
     names = [each.encode() for each in data.ids]
-    return names if rows is None else [names[row] for row in rows]
+    return [names[row] for row in rows]
 
 
 def _parts(sizes: list[int], places: Places) -> list[Places]:

@@ -225,44 +225,7 @@ def test_numbers_of_the_linear_loss() -> None:
         one_line(caught, named)
 
 
-# Validation, prediction and scoring.
-
-
-@pytest.mark.parametrize(
-    ("validation", "named"),
-    [
-        ([Party("shop", BLOCKS[0])], "parties: shop given, the model has shop, bank"),
-        ([Party("x", BLOCKS[0]), labelled(LABELS)], "parties: bank, x given, the model has shop, bank"),
-        ([SHOP, Party("bank", BLOCKS[1])], "bank: no labels"),
-        ([SHOP, labelled(np.zeros(30))], "all of one class"),
-        ([SHOP, labelled(LABELS + 5)], "bank: labels 5, 6 given for validation, the classes are 0, 1"),
-        ([SHOP, labelled(some(LABELS, None))], "bank: 1 of 30 labels are missing"),
-        ([Party("shop", BLOCKS[0][:, :2]), labelled(LABELS)], "shop: 2 columns given, the model has 3"),
-    ],
-)
-def test_validation_that_does_not_fit(validation: list[Party], named: str) -> None:
-    with pytest.raises(DataError) as caught:
-        plain(monitoring=Monitoring(evaluate_every=1)).fit([SHOP, labelled(LABELS)], validation=validation)
-    one_line(caught, named)
-
-
-@pytest.mark.parametrize(
-    ("validation", "named"),
-    [
-        ([Party("x", BLOCKS[0]), labelled(LABELS)], "parties: bank, x given, the model has shop, bank"),
-        ([SHOP, Party("bank", BLOCKS[1])], "bank: no labels"),
-        ([SHOP, labelled(LABELS + 5)], "bank: labels 5, 6 given for validation, the classes are 0, 1"),
-        ([SHOP, labelled(some(LABELS, None))], "bank: 1 of 30 labels are missing"),
-        ([Party("shop", BLOCKS[0][:, :2]), labelled(LABELS)], "shop: 2 columns given, the model has 3"),
-    ],
-)
-def test_validation_of_the_transfer_estimator_that_does_not_fit(validation: list[Party], named: str) -> None:
-    model = TransferLearner(
-        2, rounds=1, protection=Plain(allow_determined=True), monitoring=Monitoring(evaluate_every=1)
-    )
-    with pytest.raises(DataError) as caught:
-        model.fit([SHOP, labelled(LABELS)], validation=validation)
-    one_line(caught, named)
+# Prediction and scoring.
 
 
 BANK = Party("bank", BLOCKS[1])

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from securefed import Blind, FedBCD, GeneralisedLinear, Monitoring, Party, Plain
-from securefed.protocols.schedules import LearningRate
+from securefed.protocols.schedules import LearningRate, held_out
 from securefed.settings import Protection
 from tests.api.cases import columns, parties
 
@@ -29,21 +29,23 @@ class Away(LearningRate):
 )
 @pytest.mark.slow
 def test_the_best_model_is_kept(protection: Protection) -> None:
-    made, new = parties(rows=60), parties(rows=60, seed=3)
     model = GeneralisedLinear(
         algorithm=FedBCD(1),
         rounds=9,
         learning_rate=Away(),
         allow_unstable=True,
         standardise=False,
+        holdout=0.5,
         monitoring=Monitoring(target=1.1),
         protection=protection,
     )
-    model.fit(made, validation=new)
+    model.fit(parties(rows=120))
     history = dict(model.result_.history)
     assert len(history) == 9 and model.result_.rounds == 9
-    blocks, labels = columns(rows=60, seed=3)
-    scores = model.decision_function([Party("p0", blocks[0]), Party("p1", blocks[1])])
+    blocks, labels = columns(rows=120)
+    aside = held_out(120, 0.5, 0)[1]
+    labels = labels[aside]
+    scores = model.decision_function([Party("p0", blocks[0][aside]), Party("p1", blocks[1][aside])])
     found = roc_auc_score(labels, scores)
     assert found == pytest.approx(max(history.values()), abs=0.01)
     held = model.result_.holdout
