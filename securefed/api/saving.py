@@ -143,8 +143,6 @@ class Saved(Predictor):
                 if wanted not in (usual, public[name]):
                     raise SettingError(f"{name}: {wanted!r} given, the saved model's {public[name]!r} stands")
                 protection = replace(protection, **{name: public[name]})
-        if isinstance(protection, Blind) and len(public["parties"]) == 2:
-            protection = replace(protection, helper=public.get("key_holder"))
         return {**settings, "protection": protection}
 
 

@@ -77,7 +77,6 @@ class TransferAssembly(Assembly[TransferSettings]):
             settings.batches(overlap),
             holdout,
             width=outputs if settings.blind else settings.hidden,
-            key_holder=settings.option("helper"),
             value_bits=0 if settings.blind else self._value_bits(overlap),
             details=(
                 ("activation", settings.activation),
@@ -136,10 +135,6 @@ class TransferAssembly(Assembly[TransferSettings]):
         context = context.evaluating(lambda table: self._scored(table, label_party=is_a))
         context, seed = context.guarding(name, data.features), self.settings.seed * 1000 + is_a
         return BlindTransferParty(agreement, rows, context, self.scheme, seed=seed)
-
-    def key_holder(self, agreement: Agreement, context: PartyContext) -> BlindTransferParty:
-        self.settings.check_key_holder(agreement.key_holder, 2)
-        return BlindTransferParty(agreement, None, context, self.scheme)
 
     def part(self, trained: Trained) -> Part:
         program, layer = trained.program, trained.model

@@ -37,9 +37,8 @@ from securefed.protocols.blind.scoring import (
     chunks_of,
 )
 from securefed.protocols.blind.statistics import PART_STEP
-from securefed.protocols.blind.transfer import COUNT_BYTES, SCORE_TRIP, transfer_pass, transfer_plan
+from securefed.protocols.blind.transfer import SCORE_TRIP, transfer_pass, transfer_plan
 from securefed.protocols.blind.transfer_round import (
-    OWN_OF_B,
     Maps,
     TransferRound,
     count_products,
@@ -299,9 +298,9 @@ class TransferSchedule(Schedule):
 
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
         super().__init__(agreement, lengths, (agreement.members[0].parameters, 1))
-        self._plan, helped = transfer_plan(agreement), agreement.key_holder is not None
+        self._plan = transfer_plan(agreement)
         self._rates = [agreement.learning_rate(t) for t in range(agreement.stopping.rounds)]
-        self._constants = fixed_matrices(self._plan, tuple(dict.fromkeys(self._rates)), helper=helped)
+        self._constants = fixed_matrices(self._plan, tuple(dict.fromkeys(self._rates)))
         self._trips = {
             rate: trip_sizes(self._counted(rate).moves(Maps.zeros(self._plan))) for rate in self._rates
         }
@@ -309,20 +308,13 @@ class TransferSchedule(Schedule):
 
     def _counted(self, rate: float) -> TransferRound:
         told = zeros(self._plan.size_b, self._plan.outputs)
-        return TransferRound(self._plan, Count(self._constants), told, rate, first=True, helper=False)
+        return TransferRound(self._plan, Count(self._constants), told, rate, first=True)
 
     def _setup(self) -> Iterator[Due]:
-        names, helper, plan = self.agreement.names, self.agreement.key_holder, self._plan
-        b, a = names
+        (b, a), plan = self.agreement.names, self._plan
         product = transfer_pass(self.agreement).product(a, b, 0)
         yield from self._key(a, b, When("setup", 0, KEY_STEP))
         yield from self._product(a, b, product, PART_STEP + 1)
-        if helper is not None:
-            yield self._part(b, helper, product.left * product.right, PART_STEP)
-            own = [c.rows * c.inner for name, c in self._constants.items() if name[0] in OWN_OF_B]
-            for count in (*own, plan.size_b * plan.width):
-                for holder in self._holders:
-                    yield self._part(b, holder, count, PART_STEP)
         scorings = self.agreement.evaluations_from(0) + 1
         counted = count_products(plan, self._constants, self._rates, scorings)
         yield from self._prepared(prepared_products(self._constants, counted))
@@ -330,13 +322,9 @@ class TransferSchedule(Schedule):
     def _round(self, t: int) -> Iterator[Due]:
         for step, sizes in enumerate(self._trips[self._rates[t]]):
             yield from self._trip(sizes, "training", t, step)
-        yield from self._progress(t)
 
     def _before_scores(self, phase: str, t: int) -> Iterator[Due]:
         yield from self._trip(self._score_trip, phase, t, SCORE_TRIP)
-        helper = self.agreement.key_holder
-        if phase == "evaluation" and helper is not None:
-            yield Due(self.agreement.label_party, helper, "row-count", When(phase, t, 0), COUNT_BYTES)
 
 
 SCHEDULES: dict[str, type[LinearSchedule | TransferSchedule]] = {

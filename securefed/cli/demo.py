@@ -43,8 +43,7 @@ examples:
   securefed demo                                   two parties; no party sees parameters, not even its own
   securefed demo --parties 4                       four parties and a helper
   securefed demo --protection own-gradient         the paper's protocol: each party sees its own gradients
-  securefed demo --objective transfer              two parties that share only some people
-  securefed demo --objective transfer --helper     the same, with a helper"""
+  securefed demo --objective transfer              two parties that share only some people"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,13 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     # The old name, for one version.
     parser.add_argument("--reveal", choices=("nothing", "own-gradient"), help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--helper",
-        "--key-holder",
-        dest="key_holder",
-        action="store_true",
-        help="add a helper to two parties of --objective transfer; more parties always have one",
-    )
     parser.add_argument("--rounds", type=int, metavar="R", help="rounds of training")
     parser.add_argument(
         "--key-bits", type=int, default=3072, help="size of Paillier keys; default %(default)s"
@@ -146,7 +138,7 @@ def run_table(args: argparse.Namespace, parties: list[str]) -> dict[str, Any]:
     return {
         "name": "demo",
         "parties": parties,
-        **({"key_holder": HELPER} if len(parties) > 2 or args.key_holder else {}),
+        **({"key_holder": HELPER} if len(parties) > 2 else {}),
         "objective": args.objective,
         "seed": args.seed,
         "evaluate_every": args.evaluate_every,

@@ -137,8 +137,8 @@ def _parties(text: str | None, name: str, *, key_holder: bool) -> tuple[str, ...
     if key_holder == (name in parties):
         role = "a helper has no data and is none" if key_holder else "this party is not one"
         raise SettingError(f"parties: {', '.join(parties)} given; {role} of them ({name})")
-    if len(parties) < 2:
-        raise SettingError(f"parties: {len(parties)} given, at least 2 are needed")
+    if len(parties) < (least := 3 if key_holder else 2):
+        raise SettingError(f"parties: {len(parties)} given, at least {least} are needed")
     return parties
 
 

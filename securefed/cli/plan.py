@@ -63,9 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--rounds", type=int, metavar="R", help="that you expect at --local-steps")
     group.add_argument("--local-steps", type=int, metavar="Q")
     group.add_argument("--hidden", type=int, metavar="H", help="width of the transfer objective")
-    group.add_argument(
-        "--key-holder", action="store_true", help="a third party holds the key (two parties, transfer)"
-    )
     group.add_argument("--classes", type=int, metavar="C", help="of the labels; default 2")
     group.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
     group = parser.add_argument_group("what to assume")
@@ -122,12 +119,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _scenario(shared: RunSettings, columns: dict[str, int], rows: int, key_bits: int) -> Scenario:
-    settings, third = shared.settings, shared.key_holder is not None
+    settings = shared.settings
     assembly = assembly_of(settings)
     used = {name: assembly.columns(count) for name, count in columns.items()}
     _, holdout = held_out(rows, settings.holdout if settings.blind else 0.0, settings.seed)
     holder = shared.key_holder or "key-holder"
-    return Scenario(settings, used, rows, key_bits, holder, shared.outputs, third, len(holdout))
+    return Scenario(settings, used, rows, key_bits, holder, shared.outputs, len(holdout))
 
 
 def _engine(word: str | None, party: PartyFile | None) -> str | int | None:
@@ -169,7 +166,7 @@ def _situation(
         if not columns:
             raise SettingError("columns: missing; give party.toml, or --rows N --columns shop=20,bank=10")
         table = {"name": "plan", "parties": list(columns), "objective": args.objective or "linear"}
-        if len(columns) > 2 or args.key_holder:
+        if len(columns) > 2:
             table["key_holder"] = "key-holder"
         rows = args.rows
     if rows is None:

@@ -56,8 +56,6 @@ class Scenario:
     key_holder: str = "key-holder"
     outputs: int = 1
     """Columns of the labels, in blind runs."""
-    third: bool = False
-    """Two parties have a third one without data, where nothing is revealed."""
     holdout_rows: int = 0
     """Held-out rows."""
     scheme: CrossScheme | None = None
@@ -73,8 +71,7 @@ class Scenario:
         models = [(name, self._model(name)) for name in names]
         members = tuple(self.assembly.member(name, model) for name, model in models)
         agreement = self.assembly.agreement(members, self.rows, self.outputs, self.holdout_rows)
-        with_holder = len(names) > 2 or (self.third and self.blind)
-        return replace(agreement, key_holder=self.key_holder if with_holder else None)
+        return replace(agreement, key_holder=self.key_holder if len(names) > 2 else None)
 
     def _model(self, name: str) -> Model:
         names = list(self.columns)

@@ -152,6 +152,15 @@ class Member:
     """Whether its model is linear: then one opening serves all local steps of a round."""
 
 
+def check_key_holder(name: str | None, parties: int) -> None:
+    """Raise SettingError where so many parties with data have one and should not, or the other way."""
+    if (name is None) != (parties == 2):
+        raise SettingError(
+            f"key_holder: {name!r} given for {parties} parties; two need none, and more need a party "
+            "without data (a helper, or the holder of the key where own gradients are revealed)"
+        )
+
+
 @dataclass(frozen=True)
 class Agreement:
     """The public settings of a run. `members` are in the order of their turns, the label party last."""
@@ -167,7 +176,7 @@ class Agreement:
     """Columns of the exchanged matrix: the model's outputs, or h where transfer learning opens gradients."""
     exchange: Literal["star", "pairwise"] = "star"
     key_holder: str | None = None
-    """A party that only holds the key. None: two parties hold keys for each other."""
+    """The party without data of more than two: it holds the key, or second shares in a blind run."""
     evaluate_every: int = 0
     holdout: int = 0
     """Held-out rows. The label party scores them at least once, at the end."""
@@ -199,8 +208,7 @@ class Agreement:
                 f"parties: names have to differ, {', '.join(names)} and {self.key_holder} given"
             )
         get_objective(self.objective).check_parties(self.objective, len(names))
-        if self.key_holder is None and len(names) > 2:
-            raise SettingError(f"key_holder: none given, {len(names)} parties need one")
+        check_key_holder(self.key_holder, len(names))
         check_choice("scheme", self.scheme, SCHEMES)
         if self.reveal == "nothing" and not all(m.is_linear for m in self.members):
             raise SettingError("reveal: 'nothing' takes linear local models; 'own-gradient' takes all")

@@ -74,7 +74,6 @@ reply            exchange  masked      any          any          SERP  bytes
 part             exchange  share       data-party   any          S     bytes
 difference       exchange  share       any          any          TER   bytes
 progress         control   public      label-party  any          T     bytes:1
-row-count        score     public      label-party  any          E     bytes:4
 model-share      score     share       any          data-party   ER    bytes
 question         score     public      any          data-party   EP    bytes:32
 score-share      score     share       data-party   any          EP    bytes
@@ -114,7 +113,6 @@ CONTENTS = {
     ),
     "difference": ("a share less random numbers that serve once", "nothing: uniform"),
     "progress": ("a round is over", "nothing"),
-    "row-count": ("how many rows are scored, for a helper of transfer learning", "that number"),
     "model-share": (
         "a share of the receiver's own parameters",
         "nothing: uniform without the label party's share",

@@ -28,9 +28,7 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
     if not parties:
         others = ("shop", "insurer", "bank") if key_holder else ("shop", "bank")
         parties = others if key_holder or name in others else (name, "bank")
-    pair = len(parties) == 2
-    objective = "transfer" if key_holder and pair else "linear"
-    third = None if pair and not key_holder else name if key_holder else "notary"
+    objective, third = "linear", None if len(parties) == 2 else name if key_holder else "notary"
     own: dict[str, Any] = {"name": name, "role": "key-holder" if key_holder else "data", "listen": listen}
     data: dict[str, Any] = {"file": f"{name}.csv", "id": "id"}
     if name == parties[-1]:
@@ -67,7 +65,7 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
         'name = "first-run"',
         "# In the order of their turns; the last one has the labels.",
         f"parties = {toml_value(list(parties))}",
-        "# The party without data; with three parties or more, or in transfer learning.",
+        "# The party without data, with three parties or more.",
         '#key_holder = "notary"' if third is None else f'key_holder = "{third}"',
         '# "linear": all have the same people; "transfer": two parties share some.',
         f'objective = "{objective}"',

@@ -266,14 +266,6 @@ class ObjectiveSettings(Declared):
         protection = replace(self.protection, **{name: changes[name] for name in known})
         return replace(self, protection=protection, monitoring=Monitoring())
 
-    def check_key_holder(self, name: str | None, parties: int) -> None:
-        """Raise SettingError where so many parties with data have one and should not, or the other way."""
-        if (name is None) != (parties == 2):
-            raise SettingError(
-                f"key_holder: {name!r} given for {parties} parties; two need none, and more need a party "
-                "without data (a helper, or the holder of the key where own gradients are revealed)"
-            )
-
     def protected_by(self, kind: type[Protection], scheme: str) -> Self:
         """The same run under another protection."""
         return replace(self, protection=self.protection.as_kind(kind, scheme=scheme))
@@ -462,13 +454,6 @@ class TransferSettings(ObjectiveSettings):
     @property
     def can_be_blind(self) -> bool:
         return self.option("batch_size") is None
-
-    def check_key_holder(self, name: str | None, parties: int) -> None:
-        if name is not None and not self.blind:
-            raise SettingError(
-                f"key_holder: {name!r} given; transfer learning has one in a blind run, else two parties hold"
-                " keys for each other"
-            )
 
     def protected_by(self, kind: type[Protection], scheme: str) -> Self:
         """Values that are usual under one protection become those that are usual under the other."""

@@ -35,7 +35,6 @@ from securefed.models import ACTIVATIONS
 from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
 from securefed.protocols.scoring.score_ledger import MODES
 from securefed.protocols.steps import get_optimiser
-from securefed.transport.identity import check_party_name
 
 OLD_WORDS = ("scheme", "reveal")
 """What version 0.1 had in place of a protection. They keep working for one version."""
@@ -106,13 +105,6 @@ class Blind(Protection):
     )
     key_bits: int = setting(
         3072, integer(least=2048, most=8192), "Size of the Paillier keys that the run makes."
-    )
-    helper: str | None = setting(
-        None,
-        optional(lambda name, value: check_party_name(value)),
-        "Name of a party without data that holds the second shares in place of the party without labels.",
-        objectives=("transfer",),
-        in_file=False,
     )
 
     @classmethod

@@ -24,7 +24,7 @@ from securefed.declare import (
     setting,
 )
 from securefed.errors import SettingError
-from securefed.protocols.agreement import get_objective
+from securefed.protocols.agreement import check_key_holder, get_objective
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
 from securefed.settings.objectives import OBJECTIVE_SETTINGS, Monitoring, ObjectiveSettings
 from securefed.settings.protection import (
@@ -139,7 +139,7 @@ class RunSettings(Declared):
         if len(self.parties) < 2:
             raise SettingError(f"parties: {len(self.parties)} given, at least 2 are needed")
         get_objective(self.objective).check_parties(self.objective, len(self.parties))
-        self.settings.check_key_holder(self.key_holder, len(self.parties))
+        check_key_holder(self.key_holder, len(self.parties))
         if self.key_holder is not None:
             check_party_name(self.key_holder)
             if self.key_holder in self.parties:

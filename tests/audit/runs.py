@@ -162,7 +162,7 @@ def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
 
 
 def blind_transfer(**more: Any) -> Callable[[str, Algorithm], Made]:
-    """Blind transfer learning; `helper` names the second holder of shares."""
+    """Blind transfer learning."""
 
     def make(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
         settings = {
@@ -173,13 +173,13 @@ def blind_transfer(**more: Any) -> Callable[[str, Algorithm], Made]:
             **changes,
         }
         people = shared_people(n=20, seed=settings.pop("data", 0))
-        helper, cross = settings.pop("helper", None), settings.pop("cross", None) or blind_scheme(scheme)
+        cross = settings.pop("cross", None) or blind_scheme(scheme)
         described = TransferSettings(algorithm=algorithm, protection=Blind(scheme=scheme), **settings)
         assembly = TransferAssembly(described, cross)
         members = tuple(
             Member(name, columns.shape[1] + 1, True) for name, columns in (("B", people.b), ("A", people.a))
         )
-        agreement = replace(assembly.agreement(members, len(people.rows_a), 1), key_holder=helper)
+        agreement = assembly.agreement(members, len(people.rows_a), 1)
         labelled = ~np.isnan(people.labels[people.rows_a])
         sides: dict[str, Any] = {}
         tables = (("B", people.b, people.rows_b, None), ("A", people.a, people.rows_a, people.labels))
@@ -191,8 +191,6 @@ def blind_transfer(**more: Any) -> Callable[[str, Algorithm], Made]:
             )
             data = TrainingRows(columns, labels, rows, labelled)
             sides[name] = assembly.blind_party(agreement, data, context)
-        if helper is not None:
-            sides[helper] = assembly.key_holder(agreement, PartyContext())
         return Made(agreement, {name: side.run for name, side in sides.items()}, sides)
 
     return make
@@ -221,7 +219,7 @@ PROTOCOLS: dict[str, Callable[..., Made]] = {
     "blind, held out": blind(2, rounds=3, monitoring=Monitoring(), held=6),
     "blind, watched": blind(2, rounds=4, monitoring=Monitoring(evaluate_every=1, patience=1), release=True),
     "blind, transfer": blind_transfer(),
-    "blind, transfer, helper": blind_transfer(helper=HELPER, learning_rate=InverseSqrt(0.3)),
+    "blind, transfer, falling rate": blind_transfer(learning_rate=InverseSqrt(0.3)),
 }
 
 

@@ -44,8 +44,8 @@ COVERED = [
     ("blind, watched", "FedBCD-s", "ckks"),
     ("blind, transfer", "FedBCD-p", "ckks"),
     ("blind, transfer", "FedBCD-s", "ckks"),
-    ("blind, transfer, helper", "FedBCD-p", "ckks"),
-    ("blind, transfer, helper", "FedSGD", "ckks"),
+    ("blind, transfer, falling rate", "FedBCD-p", "ckks"),
+    ("blind, transfer, falling rate", "FedSGD", "ckks"),
     ("blind, two parties", "FedBCD-p", "paillier"),
     ("blind, three", "FedBCD-s", "paillier"),
 ]

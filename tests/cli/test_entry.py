@@ -346,7 +346,7 @@ def test_mistakes_in_init(
     assert "a helper has no data" in refused(
         capsys, "init", "mill", "--helper", "--parties", "shop,mill,bank", *where
     )
-    assert "at least 2" in refused(capsys, "init", "mill", "--key-holder", "--parties", "bank", *where)
+    assert "at least 3" in refused(capsys, "init", "mill", "--key-holder", "--parties", "bank", *where)
     assert "names something twice" in refused(capsys, "init", "bank", "--parties", "bank,bank", *where)
     assert "letters, digits" in refused(capsys, "init", "bank", "--parties", "bank,the shop", *where)
     monkeypatch.setenv("SECUREFED_PASSPHRASE", "short")

@@ -99,18 +99,14 @@ def test_so_are_other_settings(
 
 
 @pytest.mark.parametrize(
-    ("scheme", "order", "width", "third", "outputs"),
+    ("scheme", "order", "width", "outputs"),
     [
-        ("ckks", "parallel", 1, False, 3),
-        ("ckks", "sequential", 2, False, 1),
-        ("ckks", "parallel", 2, True, 3),
-        ("paillier", "parallel", 1, False, 1),
-        ("paillier", "sequential", 1, True, 1),
+        ("ckks", "parallel", 1, 3),
+        ("ckks", "sequential", 2, 1),
+        ("paillier", "parallel", 1, 1),
     ],
 )
-def test_and_so_is_blind_transfer_learning(
-    scheme: str, order: str, width: int, third: bool, outputs: int
-) -> None:
+def test_and_so_is_blind_transfer_learning(scheme: str, order: str, width: int, outputs: int) -> None:
     recipe = TransferSettings(
         hidden=width,
         rounds=2,
@@ -118,7 +114,7 @@ def test_and_so_is_blind_transfer_learning(
         protection=Blind(scheme=scheme),
         monitoring=Monitoring(evaluate_every=2 - (scheme == "ckks")),
     )
-    compare(Scenario(recipe, {"b": 4, "a": 3}, 40, outputs=outputs, third=third))
+    compare(Scenario(recipe, {"b": 4, "a": 3}, 40, outputs=outputs))
 
 
 def test_and_tables_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

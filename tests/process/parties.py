@@ -107,7 +107,7 @@ class Fleet:
     def __init__(self, folder: Path, keys: Path, people: People, run: Mapping[str, Any]) -> None:
         self.folder, self.people = folder, people
         self.parties = list(people.columns)
-        self.mutual = len(self.parties) == 2 and "key_holder" not in run
+        self.mutual = len(self.parties) == 2
         self.everybody = [*self.parties, *([] if self.mutual else [NOTARY])]
         self.ports = dict(zip(self.everybody, free_ports(len(self.everybody)), strict=True))
         self.hosts = dict.fromkeys(self.everybody, "127.0.0.1")

@@ -242,24 +242,6 @@ def test_every_scheme_trains_and_predicts_over_the_network(case: str, fleet: Mak
 
 
 @pytest.mark.slow
-def test_blind_transfer_learning_survives_the_kill_of_its_helper(fleet: Make) -> None:
-    settings = {"scheme": "ckks", "objective": "transfer", "rounds": 4, "local_steps": 2}
-    made = fleet(TWO, people={"rows": 80}, **settings, key_holder=NOTARY)
-    made.start_all("party", "--resume")
-    made.until(NOTARY, reached(1))
-    made.kill(NOTARY)
-    made.start(NOTARY, "party", "--resume")
-    made.all_good()
-    for name in made.everybody:
-        result = made.result(name)
-        assert result["interruptions"] == 1 and result["rounds"] == 4
-        report = audit(*read_run(made.run_folder(name)))
-        assert set(report.failed) <= {"score-ledger"}, report.to_text()
-    assert not list((made.folder / "bank").glob("he-*.skf"))
-    predicts(made, least=0.0)
-
-
-@pytest.mark.slow
 def test_four_parties_and_a_helper_train_blind_and_predict(
     fleet: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

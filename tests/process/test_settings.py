@@ -242,17 +242,6 @@ def test_the_template_is_read_as_it_is_once_the_certificates_are_there(tmp_path:
     assert party.own.name == name and party.is_key_holder == holder
 
 
-def test_the_template_of_a_key_holder_for_two_is_a_transfer_run(tmp_path: Path) -> None:
-    pin(tmp_path, "shop", "bank")
-    text = party_toml("notary", key_holder=True, listen="h:7001", parties=("shop", "bank"))
-    party = read(tmp_path, text)
-    assert (party.shared.objective, party.shared.key_holder) == ("transfer", "notary")
-    with pytest.raises(
-        SettingError, match="key_holder: 'notary' given; transfer learning has one in a blind"
-    ):
-        read(tmp_path, text.replace('kind = "blind"', 'kind = "own-gradient"', 1))
-
-
 @pytest.mark.parametrize("parties", [("shop", "bank"), ("shop", "insurer", "bank")])
 def test_templates_of_the_same_parties_agree(tmp_path: Path, parties: tuple[str, ...]) -> None:
     """What each operator gets for the same --parties is one run, without an edit of [run]."""

@@ -36,7 +36,6 @@ def test_roles() -> None:
     assert made.label_party == "c"
     assert not made.mutual
     assert agreement(members=THREE[:2], key_holder=None).mutual
-    assert not agreement(members=THREE[:2]).mutual  # two parties may have a key-holder as well
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,8 @@ def test_roles() -> None:
         ({"members": ()}, "parties: 0 given"),
         ({"members": (THREE[0], THREE[0])}, "names have to differ"),
         ({"key_holder": "b"}, "names have to differ"),
-        ({"key_holder": None}, "key_holder: none given, 3 parties need one"),
+        ({"members": THREE[:2]}, "key_holder: 'k' given for 2 parties; two need none"),
+        ({"key_holder": None}, "key_holder: None given for 3 parties"),
         ({"objective": "transfer"}, "parties: 3 given, the transfer objective takes exactly 2"),
         ({"reveal": "nothing"}, "reveal: 'nothing' takes linear local models"),
     ],

@@ -43,10 +43,8 @@ from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import TransferSettings
 from securefed.transport import Message, get_network, run_local
-from tests.covering import all_pairs
 
 Array = NDArray[np.float64]
-HELPER = "S"
 CLOSE = 1e-6
 
 
@@ -86,7 +84,6 @@ class Run:
         made: TransferAssembly,
         table: tuple[Any, ...],
         scheme: CrossScheme = CLEAR,
-        helper: str | None = None,
         states: dict[str, Any] | None = None,
         evaluated: bool = False,
         tap: Callable[[Message], None] | None = None,
@@ -96,8 +93,8 @@ class Run:
         signs = labels.reshape(len(labels), -1)
         labelled = ~np.isnan(signs[shared, 0])
         members = (Member("B", features_b.shape[1] + 1, True), Member("A", features_a.shape[1] + 1, True))
-        agreement = replace(made.agreement(members, len(shared), signs.shape[1]), key_holder=helper)
-        self.assembly, self.agreement, self.second = made, agreement, helper or "B"
+        agreement = made.agreement(members, len(shared), signs.shape[1])
+        self.assembly, self.agreement = made, agreement
         self.scores: list[Array] = []
         self.programs: dict[str, Any] = {}
         for name, columns, known in (("B", features_b, None), ("A", features_a, labels)):
@@ -107,8 +104,6 @@ class Run:
             context = PartyContext(evaluation=evaluation, guard=guard)
             data = TrainingRows(columns, known, shared, labelled)
             self.programs[name] = made.blind_party(agreement, data, context)
-        if helper is not None:
-            self.programs[helper] = made.key_holder(agreement, PartyContext())
         for name, state in (states or {}).items():
             self.programs[name].restore(state)
         self.rows = self.programs["A"]._rows, self.programs["B"]._rows
@@ -152,7 +147,7 @@ class Run:
 
     def opened(self) -> tuple[Array, Array, Array]:
         """What only this test can see: W_A, W_B and Phi from both holders' shares."""
-        first, second = self.programs["A"].maps, self.programs[self.second].maps
+        first, second = self.programs["A"].maps, self.programs["B"].maps
         pairs = ((first.a, second.a), (first.b, second.b), (first.phi, second.phi))
         w_a, w_b, phi = (shares.to_floats(shares.add(*both), VALUE_BITS) for both in pairs)
         return w_a, w_b, phi
@@ -191,13 +186,11 @@ SCHEDULES: list[Algorithm] = [
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "sizes", "helper"), all_pairs(SCHEDULES, [(1, 1), (2, 3)], [None, HELPER])
+    ("algorithm", "sizes"), [(each, sizes) for each in SCHEDULES for sizes in ((1, 1), (2, 3))]
 )
-def test_the_maps_are_those_of_the_plain_rounds(
-    algorithm: Algorithm, sizes: tuple[int, int], helper: str | None
-) -> None:
+def test_the_maps_are_those_of_the_plain_rounds(algorithm: Algorithm, sizes: tuple[int, int]) -> None:
     hidden, outputs = sizes
-    run = Run(assembly(algorithm=algorithm, hidden=hidden, rounds=3), data(outputs=outputs), helper=helper)
+    run = Run(assembly(algorithm=algorithm, hidden=hidden, rounds=3), data(outputs=outputs))
     assert_as_plain(run, run.plain())
 
 
@@ -207,10 +200,10 @@ def test_given_rates_may_change_by_round(rate: Any) -> None:
     assert_as_plain(run, run.plain())
 
 
-@pytest.mark.parametrize(("helper", "outputs"), [(None, 1), (HELPER, 3)])
-def test_scores_go_to_the_label_party_and_are_those_of_the_model(helper: str | None, outputs: int) -> None:
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_scores_go_to_the_label_party_and_are_those_of_the_model(outputs: int) -> None:
     made = assembly(rounds=4, monitoring=Monitoring(evaluate_every=2))
-    run = Run(made, data(outputs=outputs), helper=helper, evaluated=True)
+    run = Run(made, data(outputs=outputs), evaluated=True)
     b = run.rows[1]
     for scores, rounds in zip(run.scores, (2, 4), strict=True):
         due = b.shared[b.labelled] @ run.plain(rounds).score_map
@@ -219,25 +212,23 @@ def test_scores_go_to_the_label_party_and_are_those_of_the_model(helper: str | N
     assert run.run.outcomes["B"].history == [] and len(run.run.outcomes["A"].history) == 2
 
 
-@pytest.mark.parametrize("helper", [None, HELPER])
-def test_an_interrupted_run_goes_on_from_its_shares(helper: str | None) -> None:
+def test_an_interrupted_run_goes_on_from_its_shares() -> None:
     table = data(outputs=3)
-    first = Run(assembly(rounds=2), table, helper=helper)
+    first = Run(assembly(rounds=2), table)
     states = {name: program.state() for name, program in first.programs.items()}
-    resumed = Run(assembly(rounds=4), table, helper=helper, states=states)
+    resumed = Run(assembly(rounds=4), table, states=states)
     assert_as_plain(resumed, resumed.plain())
     with pytest.raises(SettingError, match="warm_start"):
         first.programs["A"].start_from(states["A"])
 
 
-@pytest.mark.parametrize("helper", [None, HELPER])
-def test_a_repeated_evaluation_scores_the_shares_that_were_fixed_before(helper: str | None) -> None:
+def test_a_repeated_evaluation_scores_the_shares_that_were_fixed_before() -> None:
     """Computing them again would round them otherwise: another model, and so another question."""
     made, table = assembly(rounds=2, monitoring=Monitoring(evaluate_every=2)), data()
-    first = Run(made, table, helper=helper, evaluated=True)
+    first = Run(made, table, evaluated=True)
     states = {name: program.checkpoint() for name, program in first.programs.items()}
-    again = Run(made, table, helper=helper, states=states, evaluated=True)
-    for name in ("A", first.second):
+    again = Run(made, table, states=states, evaluated=True)
+    for name in ("A", "B"):
         for kept, asked in zip(first.scored[name].items(), again.scored[name].items(), strict=True):
             assert kept[0] == asked[0] and np.array_equal(kept[1], asked[1])
     assert again.run.outcomes["A"].history[0][0] == 1
@@ -250,27 +241,24 @@ def uniform(numbers: shares.Share) -> None:
         assert abs(found.mean() - 0.5) < 7 * 0.5 / np.sqrt(found.size)
 
 
-@pytest.mark.parametrize("helper", [None, HELPER])
-def test_a_holders_shares_and_all_that_it_gets_are_uniform(helper: str | None) -> None:
+def test_a_holders_shares_and_all_that_it_gets_are_uniform() -> None:
     """From the first round on, where the maps are still their parties' own. Nothing but uniform numbers, keys
     and ciphertexts is sent in a training without scores.
     """
     seen: list[Message] = []
     made, table = assembly(rounds=2, hidden=2), data(columns=(10, 12), outputs=3)
-    run = Run(made, table, helper=helper, tap=seen.append)
-    for name in ("A", run.second):
+    run = Run(made, table, tap=seen.append)
+    for name in ("A", "B"):
         maps = run.programs[name].maps
         # A truncated share has 34 bits fewer: three whole limbs.
         uniform(np.concatenate([x[:3].reshape(3, -1) for x in (maps.a, maps.b, maps.phi)], axis=1))
         uniform(run.programs[name]._labels[:3])
     for message in seen:
         words = len(message.payload) // 8
-        if message.kind in ("difference", "part") and words > 100:
+        if message.kind == "difference" and words > 100:
             # The last words may be padded.
             uniform(shares.from_bytes(message.payload, (3 * words,))[: 3 * words - 6])
-    kinds = {"nonce", "cross-key", "operand", "reply", "difference"}
-    more = {"part", "progress", "model-share"} if helper else set()
-    assert set(run.sent()) == kinds | more
+    assert set(run.sent()) == {"nonce", "cross-key", "operand", "reply", "difference"}
 
 
 def nothing(*shape: int) -> shares.Share:
@@ -345,9 +333,8 @@ def test_bytes_of_a_round_are_those_of_its_differences() -> None:
     assert 0 <= sum(sizes) - numbers * 40 / 3 < 8 * len(sizes)
 
 
-@pytest.mark.parametrize("helper", [None, HELPER])
 def test_truncated_numbers_of_a_run_stay_below_a_quarter_of_their_bound(
-    helper: str | None, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What both holders truncate, opened: it wraps with probability magnitude / 2**105."""
     cut, seen = TransferRound._cut, {True: list[shares.Share](), False: list[shares.Share]()}
@@ -360,25 +347,25 @@ def test_truncated_numbers_of_a_run_stay_below_a_quarter_of_their_bound(
     monkeypatch.setattr(TransferRound, "_cut", noted)
     given_a, given_b, labels, shared = data(rows=300, columns=(10, 12))
     waved = with_waves(given_a, np.arange(10)), with_waves(given_b, np.arange(12))
-    run = Run(assembly(algorithm=FedBCD(5), rounds=10, l2=0.05), (*waved, labels, shared), helper=helper)
+    run = Run(assembly(algorithm=FedBCD(5), rounds=10, l2=0.05), (*waved, labels, shared))
     pairs = zip(seen[True], seen[False], strict=True)
     moved = sum(np.abs(shares.to_floats(shares.add(*both), shares.WIDTH)).sum() for both in pairs)
     a, b = run.rows
     passed = np.abs(a.shared.T @ b.shared / run.plan.rows).sum() * 2.0 ** (PRODUCT_BITS - shares.WIDTH)
-    bounds = [transfer_wrap_bound(run.plan, rounds, helper=helper is not None) for rounds in (0, 10)]
+    bounds = [transfer_wrap_bound(run.plan, rounds) for rounds in (0, 10)]
     assert passed < bounds[0] and moved < (bounds[1] - bounds[0]) / 4
 
 
 def test_products_are_counted_without_data() -> None:
     """A round's numbers depend on columns, outputs, width and steps; none on rows."""
     plan = TransferPlan(5, 4, 1, 40, 0.005, 0.05, 0.0, 5, False)
-    constants = fixed_matrices(plan, (1.0,), helper=False)
+    constants = fixed_matrices(plan, (1.0,))
     count = count_products(plan, constants, [1.0] * 7, 2)
     assert count.columns[("K",)] == count.columns[("base", 1.0)] == 7
     assert count.triples[Shape(4, 5, 1)] == 7 and count.triples[Shape(9, 1, 1)] == 9
     assert count.columns.keys() <= constants.keys()
     larger = replace(plan, rows=4000)
-    again = count_products(larger, fixed_matrices(larger, (1.0,), helper=False), [1.0] * 7, 2)
+    again = count_products(larger, fixed_matrices(larger, (1.0,)), [1.0] * 7, 2)
     assert (again.columns, again.triples) == (count.columns, count.triples)
 
 
@@ -407,10 +394,9 @@ def test_a_run_whose_shares_might_wrap_does_not_start() -> None:
         Run(assembly(rounds=100_000), data())
 
 
-@pytest.mark.parametrize("helper", [None, HELPER])
-def test_a_run_under_encryption(helper: str | None) -> None:
+def test_a_run_under_encryption() -> None:
     made = assembly(rounds=2, monitoring=Monitoring(evaluate_every=2))
-    run = Run(made, data(outputs=3), RLWE, helper=helper, evaluated=True)
+    run = Run(made, data(outputs=3), RLWE, evaluated=True)
     assert_as_plain(run, run.plain())
     b = run.rows[1]
     due = b.shared[b.labelled] @ run.plain().score_map

@@ -300,10 +300,6 @@ class BlindParty(BlindLoop):
         phi = cut(self._phi[:, :, self._model_at(system)], first=self._is_first(link.name))
         return {name: phi[:, self._plan.block(name)] for name in self._plan.names}
 
-    async def _rows_to_score(self, link: Link, rows: Array | None, t: int, fold: int) -> int:
-        scored = self._agreement.scored_after(t)[fold]
-        return int(scored.stop - scored.start)
-
     def _root(self) -> Array | None:
         return None if self._own is None else self._own.root
 

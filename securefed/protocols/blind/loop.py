@@ -17,7 +17,7 @@ from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.shares import LIMBS, Share
 from securefed.errors import SettingError
-from securefed.protocols.agreement import Agreement
+from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.blind.correlations import Correlations, Count, FixedMatrix, Name, prepare_all
 from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplier
 from securefed.protocols.blind.scoring import (
@@ -120,18 +120,15 @@ class BlindLoop(PartyLoop):
     async def _scores(self, link: Link, rows: Array | None, t: int, fold: int) -> Array | None:
         if rows is None and link.name in self._score_plan.names:
             raise SettingError("evaluation: no rows to evaluate on")
-        count = await self._rows_to_score(link, rows, t, fold)
+        scored, folds = self._agreement.scored_after(t), self._agreement.batches.folds > 1
+        same_people = get_objective(self._agreement.objective).same_people
+        count = scored[fold].stop - scored[fold].start if rows is None or same_people else len(rows)
         part, keys = await self._model(link, t, fold)
         part.plan = replace(part.plan, precision=self._agreement.training_precision)
-        folds = self._agreement.batches.folds > 1
         scoring = self._scoring.tobytes() if folds else self._scoring.tobytes() + t.to_bytes(8, "little")
-        before = [places for each, places in self._agreement.scored_after(t).items() if each < fold]
+        before = [places for each, places in scored.items() if each < fold]
         chunk = sum(chunks_of(places.stop - places.start) for places in before)
         return await score_rows(link, part, keys, rows, count, self.guard, t, scoring, chunk)
-
-    @abstractmethod
-    async def _rows_to_score(self, link: Link, rows: Array | None, t: int, fold: int) -> int:
-        """Return how many rows an evaluation scores."""
 
     async def _end(self, link: Link) -> None:
         link.phase = "release"

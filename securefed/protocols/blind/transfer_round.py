@@ -45,8 +45,8 @@ OWN_OF_A, OWN_OF_B = ("bases", "pushes", "weights"), ("G", "base", "chunk")
 OWN_BITS = 36
 """Bits of a matrix that B multiplies by itself, with the sign: it goes in one digit."""
 OWN_FRACTION = 27
-"""Its fraction bits. A's matrices, and B's where they are shared, have `MATRIX_BITS`: the noise of encrypted
-products with uniform numbers does not depend on the matrix."""
+"""Its fraction bits. A's matrices have `MATRIX_BITS`: the noise of encrypted products with uniform numbers
+does not depend on the matrix."""
 LARGEST = 2.0 ** (OWN_BITS - 1 - OWN_FRACTION)
 """Entries of a party's own matrices stay below this."""
 A_BITS = OWN_BITS - OWN_FRACTION + MATRIX_BITS
@@ -74,15 +74,12 @@ class Maps:
         )
 
 
-def fixed_matrices(plan: TransferPlan, rates: Sequence[float], *, helper: bool) -> dict[Name, FixedMatrix]:
-    """Return all matrices that stay the same: K with c' below it, its transpose, and parties' own by rate.
-
-    `helper`: B is not a holder, and its matrices are shared.
-    """
+def fixed_matrices(plan: TransferPlan, rates: Sequence[float]) -> dict[Name, FixedMatrix]:
+    """Return all matrices that stay the same: K with c' below it, its transpose, and parties' own by rate."""
     da, db, c, steps = plan.size_a, plan.size_b, plan.outputs, plan.local_steps
 
     def by_b(rows: int, inner: int) -> FixedMatrix:
-        return FixedMatrix(rows, inner, "both") if helper else FixedMatrix(rows, inner, "second", OWN_BITS)
+        return FixedMatrix(rows, inner, "second", OWN_BITS)
 
     matrices: dict[Name, FixedMatrix] = {
         ("K",): FixedMatrix(da + c, db, "both", SHARE_BITS),
@@ -102,11 +99,6 @@ def fixed_matrices(plan: TransferPlan, rates: Sequence[float], *, helper: bool) 
     return matrices
 
 
-def b_fraction(*, helper: bool) -> int:
-    """Fraction bits of B's own matrices."""
-    return MATRIX_BITS if helper else OWN_FRACTION
-
-
 def count_products(
     plan: TransferPlan, matrices: dict[Name, FixedMatrix], rates: Sequence[float], scorings: int
 ) -> Count:
@@ -115,7 +107,7 @@ def count_products(
 
     def add(rate: float, times: int, move: Callable[[TransferRound, Maps], Move]) -> None:
         each = Count(matrices)
-        counting = TransferRound(plan, each, labels, rate, first=True, helper=False)
+        counting = TransferRound(plan, each, labels, rate, first=True)
         trip_sizes(move(counting, Maps.zeros(plan)))
         total.add(each, times)
 
@@ -129,11 +121,11 @@ class TransferRound:
     """The products of one round at one holder. Inside, shares are by output: (5, outputs, rows, columns)."""
 
     def __init__(
-        self, plan: TransferPlan, products: Products, labels: Share, rate: float, *, first: bool, helper: bool
+        self, plan: TransferPlan, products: Products, labels: Share, rate: float, *, first: bool
     ) -> None:
-        """`labels`: this holder's share of c, (5, d_B, outputs); `helper`: B is not a holder."""
+        """`labels`: this holder's share of c, (5, d_B, outputs)."""
         self._plan, self._products, self._labels = plan, products, _by_output(labels, plan.outputs)
-        self._rate, self._first, self._helper = rate, first, helper
+        self._rate, self._first = rate, first
         self._score_shape = Shape(1 + 2 * plan.size_b, plan.hidden, 1)
 
     def _cut(self, share: Share, bits: int = MATRIX_BITS) -> Share:
@@ -141,7 +133,7 @@ class TransferRound:
 
     def _cut_by_b(self, share: Share) -> Share:
         """The same for a product by one of B's matrices."""
-        return self._cut(share, b_fraction(helper=self._helper))
+        return self._cut(share, OWN_FRACTION)
 
     def _times(self, name: Name, values: Share) -> Request:
         """Multiply the columns of all outputs by a fixed matrix."""
