@@ -87,7 +87,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         listeners = [display.on_event, *_served(party, keys, address, terminal, stack)]
         events = stack.enter_context(Events(args.events, listeners))
         session = Session(party, keys, mapper, data, events)
-        check_folder(session, args.resume, args.restart)
+        if check_folder(session, args.resume, args.restart):
+            terminal.say(f"{session.directory.folder}: this run is finished, and nothing is left to do")
+            _report(session, *session.directory.read(), terminal, events)
+            return 0
         try:
             account = _take_part(session, terminal, display, restart=args.restart)
         except (KeyboardInterrupt, MemoryError, PeerGone, StorageError, WorkerDied) as error:
@@ -100,8 +103,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             raise
         finally:
             display.close()
-        _report(session, account, terminal)
-        events.tell("finished", rounds=account.rounds, reason=account.reason)
+        _report(session, account.result(), account.timing(), terminal, events)
     different = [name for name, peer in account.peers.items() if peer["transcripts"] == DIFFERENT]
     if different:
         raise Stopped(
@@ -148,14 +150,16 @@ def _take_part(session: Session, terminal: Terminal, display: Display, *, restar
     return account
 
 
-def _report(session: Session, account: PartyAccount, terminal: Terminal) -> None:
-    result, timing = account.result(), account.timing()
+def _report(
+    session: Session, result: dict[str, Any], timing: dict[str, Any], terminal: Terminal, events: Events
+) -> None:
     for line in summary_lines(result, timing):
         terminal.result(line)
     if result["holdout"] is not None and result["holdout"]["warning"]:
         terminal.warn(result["holdout"]["warning"])
     terminal.result(f"report      {session.directory.report}")
     terminal.facts = {"result": result, "timing": timing, "folder": str(session.directory.folder)}
+    events.tell("finished", rounds=result["rounds"], reason=result["reason"])
 
 
 def summary_lines(result: dict[str, Any], timing: dict[str, Any]) -> list[str]:

@@ -200,7 +200,7 @@ class Terminal:
         """What the command was for: to stdout, quiet or not."""
         with self._lock, self._clear():
             shown = _harmless(text)
-            _print(self.paint(shown, colour, self._out) if colour else shown, self._out)
+            _print(self.paint(shown, colour, self._out) if colour else shown, self._out, needed=True)
 
     def say(self, text: str, *, colour: str | None = None) -> None:
         """What happens: to stderr, unless quiet."""
@@ -244,19 +244,27 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         if self._progress is not None:
             self._progress.close()
-        with suppress(BrokenPipeError, ValueError):
+        with suppress(OSError, ValueError):
             self._out.flush()
 
 
-def _print(text: str, stream: TextIO) -> None:
-    """Print a line. Whoever read the output and left does not end a run: further lines go nowhere."""
+def _print(text: str, stream: TextIO, *, needed: bool = False) -> None:
+    """Print a line. Whoever read the output and left does not end a run: further lines go nowhere.
+
+    A full disk ends a run only where the line is `needed`. A log line that failed in a thread of the
+    transport would end that thread.
+    """
     try:
         print(text, file=stream, flush=True)
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        with suppress(OSError, ValueError):
-            os.dup2(nowhere, stream.fileno())  # what is still in the buffer goes there too
-        os.close(nowhere)
+    except OSError as error:
+        left = isinstance(error, BrokenPipeError)
+        if left or needed:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            with suppress(OSError, ValueError):
+                os.dup2(nowhere, stream.fileno())  # what is still in the buffer goes there too
+            os.close(nowhere)
+        if needed and not left:
+            raise
 
 
 def _harmless(text: str) -> str:

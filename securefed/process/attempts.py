@@ -14,7 +14,7 @@ from typing import Any
 
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError, plain_text
-from securefed.files import minor_version, write_json
+from securefed.files import minor_version, read_json, write_json
 from securefed.process.keys import PartyKeys, Signatures, check_certificates
 from securefed.process.message_sizes import SIZES
 from securefed.process.own_data import ALIGNMENT_KINDS
@@ -83,11 +83,17 @@ DONE_SECONDS = 60.0
 """How long a party that is done waits for others who may not be."""
 
 
-def check_folder(session: Session, resume: bool, restart: bool) -> None:
-    """Refuse a run directory that is not as the operator thinks. Nothing is deleted here."""
+def check_folder(session: Session, resume: bool, restart: bool) -> bool:
+    """Refuse a run directory that is not as the operator thinks. Nothing is deleted here.
+
+    Returns True if there is nothing to resume because this run is over. Its process may have been killed
+    between the last write and its exit, and a supervisor starts it again.
+    """
     folder, store = session.directory.folder, session.store
     if restart:
-        return
+        return False
+    if resume and is_over(session):
+        return True
     if session.directory.finished and not (resume and store.aligned):
         raise SettingError(
             f"{folder} holds a finished run; take another run name, or --restart to throw it away"
@@ -103,12 +109,24 @@ def check_folder(session: Session, resume: bool, restart: bool) -> None:
             text = f"{damaged} was damaged and is set aside; an older checkpoint is used"
             session.events.tell("note", text=text)
     session.state()  # a damaged checkpoint is found before anybody is called
+    return False
+
+
+def is_over(session: Session) -> bool:
+    """Return whether this run, with these settings and data, was reported and closed."""
+    if not session.directory.finished or session.store.aligned:
+        return False
+    result = read_json(session.directory.result, "run's result")
+    if result.get("inputs") != session.inputs:
+        return False
+    return all(peer["transcripts"] != DIFFERENT for peer in result["peers"].values())
 
 
 def throw_away(session: Session) -> None:
     """Delete what an earlier start left of this run. The caller holds the lock and the open endpoint."""
-    session.store.clear()
+    # The result first: without checkpoints it would say that the run is over.
     session.directory.result.unlink(missing_ok=True)
+    session.store.clear()
     session.directory.alignments.unlink(missing_ok=True)
 
 
@@ -182,7 +200,7 @@ def run_session(session: Session, endpoint: Endpoint) -> tuple[PartyAccount, boo
 
 def write_run(session: Session, account: PartyAccount) -> None:
     """Write result.json, timing.json and report.html with the audit of the party's own transcript."""
-    result, timing = account.result(), account.timing()
+    result, timing = {**account.result(), "inputs": session.inputs}, account.timing()
     try:
         section = audit([account.transcript], result).to_html()
     except DataError:

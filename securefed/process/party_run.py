@@ -365,6 +365,14 @@ class Session:
         if differing:
             raise SettingError(f"{'; '.join(differing)}; set back, or start all parties with --restart")
 
+    @property
+    def inputs(self) -> str:
+        """A fingerprint of the settings and of the party's data, for its result.json."""
+        data = self._data
+        if data is None:
+            return self.keys.fingerprint(self.shared.to_dict())
+        return self.keys.fingerprint({**self._settings(data), "digest": data.digest})
+
     def _settings(self, data: OwnData) -> dict[str, Any]:
         settings = {**self.shared.to_dict(), "columns": data.preparation.names}
         compared: dict[str, Any] = json.loads(json.dumps(settings))

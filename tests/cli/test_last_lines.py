@@ -93,7 +93,7 @@ class Case:
 
     def differ(self) -> int:
         peers = {"shop": {"transcripts": "DIFFER", "timing": None}}
-        account = SimpleNamespace(peers=peers, rounds=3, reason="rounds")
+        account = SimpleNamespace(peers=peers, result=dict, timing=dict)
         self.patch.setattr(party, "_take_part", lambda *_, **__: account)
         self.patch.setattr(party, "_report", lambda *_: None)
         return self.party()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 from datetime import datetime
 
@@ -45,6 +47,24 @@ def test_quiet_and_verbose() -> None:
     with Terminal(verbose=True, out=io.StringIO(), err=err) as terminal:
         terminal.detail("closely")
     assert err.getvalue() == "closely\n"
+
+
+class Full(io.StringIO):
+    """A file on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_log_on_a_full_disk_ends_nothing_and_a_lost_result_does() -> None:
+    out = io.StringIO()
+    with Terminal(out=out, err=Full()) as terminal:
+        terminal.warn("careful")
+        terminal.error("broken")
+        terminal.result("42")
+    assert out.getvalue() == "42\n"
+    with Terminal(out=Full(), err=io.StringIO()) as terminal, pytest.raises(OSError, match="No space left"):
+        terminal.result("42")
 
 
 def test_colours_appear_at_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,24 @@ def test_ten_kills_and_the_same_paillier_model_bit_for_bit(fleet: Make) -> None:
 
 
 @pytest.mark.slow
+def test_a_kill_after_the_last_write_is_no_fault_of_the_next_start(fleet: Make) -> None:
+    """The checkpoints are gone and the exit code was never given: a supervisor starts the party again."""
+    made = fleet(TWO, scheme="plain", **OPEN, rounds=5)
+    for name in TWO:
+        made.mortal(name, ("securefed.cli.party:_report", 1))
+    made.start_all("party", "--resume")
+    made.revive()
+    assert [made.deaths(name) for name in TWO] == [1, 1]
+    for name in TWO:
+        assert "this run is finished, and nothing is left to do" in made.log(name)
+        assert made.result(name)["peers"].popitem()[1]["transcripts"] == "agree"
+    made.settings("bank", l2=0.5)  # another run under the same name
+    made.start("bank", "party", "--resume")
+    assert made.processes["bank"].wait(PATIENT) == 2
+    assert "holds a finished run" in made.log("bank").splitlines()[-1]
+
+
+@pytest.mark.slow
 def test_four_parties_and_a_key_holder_with_adam_in_plain(fleet: Make) -> None:
     settings = {**OPEN, "rounds": 200, "optimiser": "adam", "learning_rate": 0.02}
     made = fleet(FOUR, scheme="plain", **settings)

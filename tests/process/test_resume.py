@@ -73,6 +73,11 @@ def test_an_interruption_says_how_to_go_on_and_changes_are_noticed(
     result = interrupted.result("bank")
     assert result["rounds"] == 400 and result["interruptions"] == 1
     assert result["peers"]["shop"]["transcripts"] == "agree"
+    assert "holds a finished run" in refused()
+    assert main(["party", str(file), "--resume"]) == 0, "a supervisor may start it once more"
+    told = capsys.readouterr()
+    assert "nothing is left to do" in told.err and "rounds      400" in told.out
+    interrupted.settings("bank", learning_rate=0.25)
     assert "holds a finished run" in refused("--resume")
 
 
