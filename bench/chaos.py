@@ -180,9 +180,9 @@ class Stage:
 
     def play(self, name: str, seed: int, most: int) -> Outcome:
         """One run of a scene with at most so many faults."""
+        ground = self._ground("plain" if name == "renewal" else name)
         if name == "renewal":
-            return renewal(self._ground("plain").fleet, seed, min(most, 6 if self._quick else 12))
-        ground = self._ground(name)
+            return renewal(ground.fleet, seed, min(most, 6 if self._quick else 12))
         if name in ENDINGS:
             outcome = ENDINGS[name](ground.fleet, seed)
         else:
@@ -191,6 +191,8 @@ class Stage:
             outcome = torment.run(min(most, QUICK_FAULTS if self._quick else FAULTS_A_RUN))
         if outcome.verdict == "survived":
             judge(ground, outcome)
+        if outcome.verdict != "survived":
+            outcome.tails = ground.fleet.tails()
         self._done += outcome.faults
         return outcome
 
@@ -254,7 +256,9 @@ def _line(outcome: Outcome) -> str:
     text += struck
     text += f"; {outcome.restarts} restarts" if outcome.restarts else ""
     text += f"; {outcome.uncompared} transcripts not compared" if outcome.uncompared else ""
-    return text + (f"\n    {outcome.why}" if outcome.why else "")
+    lines = [outcome.why] if outcome.why else []
+    lines += [f"{name}: {line}" for name, tail in outcome.tails.items() for line in tail]
+    return "\n    ".join([text, *lines])
 
 
 def _report(outcomes: Sequence[Outcome], rows: Sequence[dict[str, Any]]) -> None:

@@ -70,6 +70,8 @@ class Outcome:
     growth_mb: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     why: str = ""
+    tails: dict[str, list[str]] = field(default_factory=dict)
+    """The last lines of each party, over all its starts, where the run did not survive."""
 
     def lose(self, why: str) -> None:
         if self.verdict == "survived":

@@ -36,6 +36,7 @@ PLACES = {
     "shard": ("securefed.process.party_run:save_shard", "before"),
     "saved": ("securefed.process.party_run:save_shard", "after"),
     "result": ("securefed.cli.party:write_run", "after"),
+    "over": ("securefed.cli.party:_report", "before"),
 }
 """Where a party may be killed: before a function is called or after it has returned."""
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\r\n" + "x" * 5000

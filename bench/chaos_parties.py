@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from bench.chaos_wires import Wire
 from bench.fleet import HOLDER, ROOT, Table, opens_gradients, run_table
 from bench.ports import free_ports
+from securefed.errors import plain_text
 from securefed.process.model_files import SCORE_LEDGER
 from securefed.settings.describe import toml_lines
 
@@ -33,6 +34,7 @@ __all__ = ["Fleet", "Scene"]
 
 COMMAND = [sys.executable, "-m", "securefed"]
 VERDICT = "securefed party: "
+TAIL_LINES, TAIL_WIDTH = 15, 300
 LAUNCH = [sys.executable, "-m", "bench.chaos_launch"]
 
 
@@ -289,6 +291,13 @@ class Fleet:
     def lines(self, name: str) -> list[str]:
         """What a party's current process has said."""
         return self.log(name)[self._begun[name] :].splitlines()
+
+    def tails(self) -> dict[str, list[str]]:
+        """The last lines of all parties, each shortened."""
+        return {
+            name: [plain_text(line, TAIL_WIDTH) for line in self.log(name).splitlines()[-TAIL_LINES:]]
+            for name in self.everybody
+        }
 
     def verdict(self, name: str) -> str:
         """The line in which a party's process said how it ended, or "" if there is none."""
