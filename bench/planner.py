@@ -8,7 +8,7 @@ are past it. Both go by the processor's clock, so that neighbours on the machine
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.simulate import Task, Transfer
 from securefed import OwnGradient
@@ -36,7 +36,8 @@ class Planner:
         self._scheme = scheme
 
     def _scenario(self) -> Scenario:
-        settings = self._task.assembly.settings.protected_by(OwnGradient, self._scheme)
+        settings = self._task.assembly.settings
+        settings = replace(settings, protection=settings.protection.as_kind(OwnGradient, scheme=self._scheme))
         return Scenario(settings, self._columns, self._task.agreement.batches.rows, self._key_bits)
 
     def guess(self, network: Network, at_one: float, grid: Sequence[int]) -> Guess:

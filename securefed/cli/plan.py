@@ -1,28 +1,27 @@
-"""`securefed plan`: how long and how much, for each number of local steps and scheme, before you start."""
+"""`securefed plan`: how long and how much, for each scheme and number of local steps, before you start."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from securefed.assembly import assembly_of
 from securefed.cli.terminal import Terminal
-from securefed.crypto import SCHEMES, protects
+from securefed.crypto import SCHEMES
 from securefed.declare import check_integer
 from securefed.engine import started_engine
 from securefed.errors import SettingError
 from securefed.plan.planner import Estimate, RoundsModel, best, estimates
 from securefed.plan.rehearsal import Scenario
 from securefed.process.own_data import load_data
-from securefed.protocols.agreement import OBJECTIVES, needed_trust
+from securefed.protocols.agreement import needed_trust
 from securefed.protocols.schedules import held_out
 from securefed.report.page import seconds, size
+from securefed.settings.objectives import ObjectiveSettings
 from securefed.settings.party import PartyFile, read_party_file
-from securefed.settings.protection import OwnGradient
 from securefed.settings.run import RunSettings
-from securefed.transport import NETWORKS, Network, get_network
+from securefed.transport import NETWORKS, get_network
 
 DESCRIPTION = """\
 Forecast what a run will take: megabytes, memory, and minutes of computation and communication, for each
@@ -34,12 +33,11 @@ would refuse. In blind training of linear models local steps cost nothing."""
 EPILOGUE = """\
 examples:
   securefed plan bank/party.toml --columns shop=20 --network wan
-  securefed plan --rows 30000 --columns shop=15,bank=18 --batch-size 512 --rounds 40
-  securefed plan --objective transfer --rows 1000 --columns b=15,a=18 --network 100e6,0.02
+  securefed plan --rows 30000 --columns shop=15,bank=18       default settings, without a file
 
-How many rounds Q local steps need depends on the data. The plan assumes R(Q) = max(R(1) / Q^alpha, floor
-R(1)), fitted to the rounds and the Q that you give. Sizes are exact; with own gradients of many rows they are
-within 5%. Times are forecasts."""
+How many rounds Q local steps need depends on the data. The plan assumes R(Q) = max(R(1) / Q^0.8, floor R(1)),
+through the rounds and the Q of the file, with floor 0.15, or 0.04 for transfer learning, and learning_rate
+"auto". Sizes are exact; with own gradients of many rows they are within 5%. Times are forecasts."""
 
 LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
 HEAD = (
@@ -50,31 +48,18 @@ HEAD = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, nargs="?", metavar="party.toml", help="settings to plan for")
-    group = parser.add_argument_group("instead of, or on top of, party.toml")
-    group.add_argument("--rows", type=int, metavar="N", help="people in common; default: the file's rows")
-    group.add_argument(
+    parser.add_argument("--rows", type=int, metavar="N", help="people in common; default: the file's rows")
+    parser.add_argument(
         "--columns",
+        default="",
         metavar="NAME=D,...",
         help="columns of each party, the label party last; splines and one-hot columns count each",
     )
-    group.add_argument("--objective", choices=OBJECTIVES)
-    group.add_argument("--scheme", choices=SCHEMES, action="append", help="default: all that fit")
-    group.add_argument("--batch-size", type=int, metavar="S")
-    group.add_argument("--rounds", type=int, metavar="R", help="that you expect at --local-steps")
-    group.add_argument("--local-steps", type=int, metavar="Q")
-    group.add_argument("--hidden", type=int, metavar="H", help="width of the transfer objective")
-    group.add_argument("--classes", type=int, metavar="C", help="of the labels; default 2")
-    group.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
-    group = parser.add_argument_group("what to assume")
-    group.add_argument(
+    parser.add_argument("--scheme", choices=SCHEMES, help="default: all that fit the protection")
+    parser.add_argument(
         "--network",
         default="lan",
         help=f"{', '.join(NETWORKS)}, or BIT/S,SECONDS one way; default %(default)s",
-    )
-    group.add_argument("--alpha", type=float, default=0.8, help="of R(Q); default %(default)s")
-    group.add_argument("--floor", type=float, help="of R(Q); default 0.15 linear, 0.04 transfer")
-    group.add_argument(
-        "--engine", help="workers of the run: serial, processes or a number; default all cores"
     )
 
 
@@ -83,110 +68,94 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     party = read_party_file(args.file) if args.file is not None else None
     shared, columns, rows, assumed = _situation(args, party)
     settings = shared.settings
-    rounds = RoundsModel.through(
-        settings.rounds,
-        settings.algorithm.local_steps,
-        alpha=args.alpha,
-        floor=settings.rounds_floor if args.floor is None else args.floor,
-    )
-    if settings.learning_rate != "auto":
-        assumed.append(
-            "learning_rate 'auto', which diverges for no Q, instead of the file's "
-            f"{shared.to_dict()['learning_rate']:g}, which may for some"
-        )
-    variants = _variants(replace(shared, settings=replace(settings, learning_rate="auto")), args.scheme)
     terminal.say("rehearsing small runs on this machine: seconds, with Paillier or 1,000 columns minutes")
-    tables: list[tuple[str, list[Estimate]]] = []
-    refused: SettingError | None = None
-    for title, variant in variants:
-        with started_engine(_engine(args.engine, party), variant.scheme) as mapper:
-            scenario = _scenario(variant, columns, rows, args.key_bits)
-            own = variant.settings.algorithm.local_steps
-            steps = (own,) if scenario.blind and variant.settings.free_steps else LOCAL_STEPS
-            terminal.detail(f"{title}: Q = {', '.join(map(str, steps))}")
-            try:
-                tables.append((title, estimates(scenario, steps, network, rounds, mapper.workers)))
-            except SettingError as error:
-                refused = error
-                assumed.append(f"{title}: {error}")
+    rounds = RoundsModel.through(settings.rounds, settings.algorithm.local_steps, settings.rounds_floor)
+    free = settings.blind and settings.free_steps
+    steps = (settings.algorithm.local_steps,) if free else LOCAL_STEPS
+    tables: dict[str, list[Estimate]] = {}
+    for scheme in [args.scheme] if args.scheme else filter(settings.protection.fits, SCHEMES):
+        protection = replace(settings.protection, scheme=scheme)
+        scenario = _scenario(replace(settings, protection=protection), shared, columns, rows)
+        with started_engine(None if party is None else party.own.engine, scheme) as mapper:
+            tables[scheme] = estimates(scenario, steps, network, rounds, mapper.workers)
     for line in assumed:
         terminal.warn(line)
-    if refused is not None and not tables:
-        raise refused
-    _show(tables, columns, rows, network, rounds, terminal)
-    terminal.facts = _facts(tables, columns, rows, network, rounds)
+    listed = ", ".join(f"{name} {count}" for name, count in columns.items())
+    terminal.result(f"{rows:,} people in common; columns: {listed}; network {network.name}")
+    for scheme, table in tables.items():
+        _show(scheme, table, terminal)
+    fastest = best(row for table in tables.values() for row in table)
+    terminal.result("")
+    if fastest is None:
+        terminal.result('The ledger refuses all of these: take larger batches, or protection "blind".')
+    else:
+        chosen = f"{fastest.scheme}, Q = {fastest.local_steps}, {seconds(fastest.total)} in all"
+        terminal.result(f"Likely fastest: {chosen}.")
+        if (trust := needed_trust(fastest.scheme, fastest.reveal)) is not None:
+            terminal.result(f"But {trust}.")
+        if free:
+            terminal.result("Local steps cost nothing: a round is two small messages whatever Q is.")
+    terminal.facts = {
+        "rows": rows,
+        "columns": columns,
+        "network": {"name": network.name, "bandwidth": network.bandwidth, "latency": network.latency},
+        "rounds_model": {"at_one": rounds.at_one, "floor": rounds.floor},
+        "estimates": [row.to_dict() for table in tables.values() for row in table],
+        "fastest": None if fastest is None else fastest.to_dict(),
+    }
     return 0
 
 
-def _scenario(shared: RunSettings, columns: dict[str, int], rows: int, key_bits: int) -> Scenario:
-    settings = shared.settings
+def _scenario(
+    settings: ObjectiveSettings, shared: RunSettings, columns: dict[str, int], rows: int
+) -> Scenario:
     assembly = assembly_of(settings)
-    used = {name: assembly.columns(count) for name, count in columns.items()}
-    _, holdout = held_out(rows, settings.holdout if settings.blind else 0.0, settings.seed)
-    holder = shared.key_holder or "key-holder"
-    return Scenario(settings, used, rows, key_bits, holder, shared.outputs, len(holdout))
-
-
-def _engine(word: str | None, party: PartyFile | None) -> str | int | None:
-    if word is not None:
-        return int(word) if word.isdigit() else word
-    return party.own.engine if party is not None else None
+    return Scenario(
+        settings,
+        {name: assembly.columns(count) for name, count in columns.items()},
+        rows,
+        settings.option("key_bits"),
+        shared.key_holder or "key-holder",
+        shared.outputs,
+        holdout_rows=len(held_out(rows, settings.holdout if settings.blind else 0.0, settings.seed)[1]),
+    )
 
 
 def _situation(
     args: argparse.Namespace, party: PartyFile | None
 ) -> tuple[RunSettings, dict[str, int], int, list[str]]:
-    """Settings, columns and rows: from the file where there is one, and from the flags on top; and what had
-    to be assumed.
-    """
-    columns, assumed = _columns(args.columns), list[str]()
-    if party is not None:
-        table = party.shared.run_table()
-        rows = args.rows
-        own = 0
+    """Return settings, columns and rows, by the file and the options, and what had to be assumed."""
+    columns, rows, assumed = _columns(args.columns), args.rows, list[str]()
+    if party is None:
+        if not columns:
+            raise SettingError("columns: missing; give party.toml, or --rows N --columns shop=20,bank=10")
+        table = {"name": "plan", "parties": list(columns)}
+        shared = RunSettings.of({**table, "key_holder": "key-holder"} if len(columns) > 2 else table)
+    else:
+        shared, own = party.shared, 0
         if party.data is not None:
-            data = load_data(party)
-            own = data.features.shape[1]
+            count, own = load_data(party).features.shape
             if rows is None:
-                rows = len(data.features)
+                rows = count
                 assumed.append(f"all {rows:,} rows of {party.data.file} are common; --rows N if not")
-        names = party.shared.parties
-        unknown = [name for name in columns if name not in names]
-        if unknown:
-            raise SettingError(f"columns: {unknown[0]} given, the parties are {', '.join(names)}")
-        guessed = [name for name in names if name not in columns and name != party.own.name]
+        if unknown := [name for name in columns if name not in shared.parties]:
+            raise SettingError(f"columns: {unknown[0]} given, the parties are {', '.join(shared.parties)}")
+        guessed = [name for name in shared.parties if name not in columns and name != party.own.name]
         if own and guessed:
             assumed.append(
                 f"{own} columns at {', '.join(guessed)}, as many as here; --columns {guessed[0]}=D if not"
             )
-        columns = {name: columns.get(name, own) for name in names}
+        columns = {name: columns.get(name, own) for name in shared.parties}
         if not all(columns.values()):
             raise SettingError("columns: missing; --columns NAME=D for each party with data")
-    else:
-        if not columns:
-            raise SettingError("columns: missing; give party.toml, or --rows N --columns shop=20,bank=10")
-        table = {"name": "plan", "parties": list(columns), "objective": args.objective or "linear"}
-        if len(columns) > 2:
-            table["key_holder"] = "key-holder"
-        rows = args.rows
     if rows is None:
         raise SettingError("rows: missing; --rows N says how many people are in common")
-    for key in ("rounds", "local_steps", "hidden", "classes"):
-        if getattr(args, key) is not None:
-            table[key] = getattr(args, key)
-    if args.batch_size is not None:  # blind rounds read no rows, and have no batches
-        chosen = table.get("protection", {})
-        chosen = chosen if chosen.get("kind") == OwnGradient.kind else {"kind": OwnGradient.kind}
-        table["protection"] = {**chosen, "batch_size": args.batch_size}
-    shared = RunSettings.of(table)
     return shared, columns, check_integer("rows", rows, least=2), assumed
 
 
-def _columns(text: str | None) -> dict[str, int]:
+def _columns(text: str) -> dict[str, int]:
     columns: dict[str, int] = {}
-    for part in (text or "").split(","):
-        if not part:
-            continue
+    for part in filter(None, text.split(",")):
         name, equals, number = part.partition("=")
         if not equals or not number.isdigit() or int(number) < 1:
             raise SettingError(f"columns: {part!r} given, NAME=D with D of at least 1 is allowed")
@@ -194,114 +163,24 @@ def _columns(text: str | None) -> dict[str, int]:
     return columns
 
 
-def _variants(shared: RunSettings, schemes: list[str] | None) -> list[tuple[str, RunSettings]]:
-    """What could be run instead: schemes, and what training reveals."""
-    wanted = schemes or [*filter(protects, SCHEMES)]
-    variants: list[tuple[str, RunSettings]] = []
-    refused: SettingError | None = None
-    for scheme in wanted:
-        for title, settings in shared.settings.alternatives(scheme):
-            try:
-                variants.append((f"{scheme}, {title}", replace(shared, settings=settings)))
-            except SettingError as error:
-                refused = error
-    if refused is not None and not variants:
-        raise refused
-    return variants
-
-
-def _show(
-    tables: list[tuple[str, list[Estimate]]],
-    columns: dict[str, int],
-    rows: int,
-    network: Network,
-    rounds: RoundsModel,
-    terminal: Terminal,
-) -> None:
-    out = terminal.result
-    listed = ", ".join(f"{name} {count}" for name, count in columns.items())
-    out(f"{rows:,} people in common; columns: {listed}; network {network.name}")
-    for title, table in tables:
-        fastest = best(table)
-        out("")
-        out(f"{title}")
-        out(HEAD)
-        for row in table:
-            mark = "*" if row is fastest else " "
-            once = seconds(row.setup + row.setup_communication)
-            out(
-                f"  {row.local_steps:>3}{mark} {row.rounds:>7} | {size(row.setup_bytes):>11} {once:>9} | "
-                f"{row.ciphertexts:>20,} {size(row.bytes):>9} {seconds(row.computation):>9} "
-                f"{seconds(row.communication):>9} | {size(row.total_bytes):>13} {seconds(row.total):>9}",
-                colour="green" if row is fastest else None,
-            )
-        if table[0].memory:
-            out(f"  {size(table[0].memory)} of memory at each of the two parties that hold shares")
-        for line in dict.fromkeys(line for row in table for line in row.warnings):
-            terminal.warn(line)
-        refused = next((row for row in table if row.refused), None)
-        if refused is not None:
-            terminal.warn(f"from Q = {refused.local_steps} on the ledger refuses: {refused.refused}")
-    every = [row for _, table in tables for row in table]
-    fastest = best(every)
-    out("")
-    if fastest is None:
-        out('The ledger refuses all of these: take larger batches, or protection "blind".')
-        return
-    hidden = best(row for row in every if row.reveal == "nothing")
-    if hidden is not None and hidden is not fastest:
-        out(f"Likely fastest of what reveals nothing: {_choice(hidden)}")
-        out(f"Likely fastest where each party may see its own gradients: {_choice(fastest)}")
-    else:
-        out(f"Likely fastest: {_choice(fastest)}")
-    trust = needed_trust(fastest.scheme, fastest.reveal)
-    if trust is not None:
-        out(f"But {trust}.")
-    out(_why(fastest, every, rounds))
-
-
-def _choice(row: Estimate) -> str:
-    return f"{row.scheme}, Q = {row.local_steps}, {seconds(row.total)} in all."
-
-
-def _why(fastest: Estimate, every: list[Estimate], rounds: RoundsModel) -> str:
-    same = [r for r in every if (r.scheme, r.reveal) == (fastest.scheme, fastest.reveal)]
-    if fastest.reveal == "nothing" and len(same) == 1:
-        return (
-            "Why: the work is done once, before the rounds. A round is two small messages whatever Q is, so "
-            "local steps cost nothing: keep Q = 20 or more. learning_rate = 'auto'."
+def _show(scheme: str, table: list[Estimate], terminal: Terminal) -> None:
+    """Print the forecasts under one scheme."""
+    fastest = best(table)
+    terminal.result(f"\n{scheme}, {'reveals nothing' if table[0].reveal == 'nothing' else 'own gradients'}")
+    terminal.result(HEAD)
+    for row in table:
+        once = seconds(row.setup + row.setup_communication)
+        terminal.result(
+            f"  {row.local_steps:>3}{'*' if row is fastest else ' '} {row.rounds:>7} | "
+            f"{size(row.setup_bytes):>11} {once:>9} | "
+            f"{row.ciphertexts:>20,} {size(row.bytes):>9} {seconds(row.computation):>9} "
+            f"{seconds(row.communication):>9} | {size(row.total_bytes):>13} {seconds(row.total):>9}",
+            colour="green" if row is fastest else None,
         )
-    one = next(r for r in same if r.local_steps == 1)
-    share = fastest.communication / (fastest.seconds or 1.0)
-    if fastest.local_steps == 1 and len(same) > 1:
-        reason = "more local steps cost more than the rounds that they save"
-    elif one.computation and fastest.seconds < 1.2 * one.seconds:
-        reason = "a round costs the same whatever Q is, so local steps save rounds until they save no more"
-    else:
-        reason = (
-            f"a round grows from {seconds(one.seconds)} at Q = 1 to {seconds(fastest.seconds)}, "
-            f"against {one.rounds} rounds that become {fastest.rounds}"
-        )
-    return (
-        f"Why: {reason}; {share:.0%} of a round is communication. Rounds by R(Q) = "
-        f"max(R(1) / Q^{rounds.alpha:g}, {rounds.floor:g} R(1)) with R(1) = {rounds.at_one:.0f}, "
-        "an assumption about the data; learning_rate = 'auto'."
-    )
-
-
-def _facts(
-    tables: list[tuple[str, list[Estimate]]],
-    columns: dict[str, int],
-    rows: int,
-    network: Network,
-    rounds: RoundsModel,
-) -> dict[str, Any]:
-    fastest = best(row for _, table in tables for row in table)
-    return {
-        "rows": rows,
-        "columns": columns,
-        "network": {"name": network.name, "bandwidth": network.bandwidth, "latency": network.latency},
-        "rounds_model": {"at_one": rounds.at_one, "alpha": rounds.alpha, "floor": rounds.floor},
-        "estimates": [{"title": title, **row.to_dict()} for title, table in tables for row in table],
-        "fastest": None if fastest is None else fastest.to_dict(),
-    }
+    if table[0].memory:
+        memory = size(table[0].memory)
+        terminal.result(f"  {memory} of memory at each of the two parties that hold shares")
+    for line in dict.fromkeys(line for row in table for line in row.warnings):
+        terminal.warn(line)
+    if (refused := next((row for row in table if row.refused), None)) is not None:
+        terminal.warn(f"from Q = {refused.local_steps} on the ledger refuses: {refused.refused}")

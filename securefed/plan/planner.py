@@ -18,7 +18,7 @@ Only the number of rounds depends on the data. Local steps save rounds nearly in
     R(Q) = max(R(1) / Q**alpha, floor * R(1))
 
 alpha = 0.8 comes from the paper's Table 2 (exponents 0.79 to 0.93), the floor of 0.15 from its Table 1 for
-linear models. Transfer learning has needed only 0.04. Replace both by what is known about the data.
+linear models. Transfer learning has needed only 0.04.
 
 After its pass a blind run of d columns works on d x d matrices of shares (docs/performance.md has figures). A
 number is five limbs of eight bytes. Every matrix exists twice, as integers and as floating-point numbers.
@@ -41,7 +41,6 @@ from securefed.audit.blind_schedule import SCHEDULES
 from securefed.crypto import cross_lengths, cross_scheme
 from securefed.crypto.lattice.ring import DEGREE, PRIMES
 from securefed.crypto.shares import LIMBS
-from securefed.declare import check_integer, check_number
 from securefed.errors import SettingError
 from securefed.plan.rehearsal import Scenario, rehearse
 from securefed.protocols.agreement import Agreement
@@ -58,7 +57,7 @@ WINDOWS = 128 << 20
 
 def peak_memory(agreement: Agreement) -> int:
     """Estimate the bytes that a share-holding party of a blind run needs besides its own table."""
-    columns = sum(member.parameters for member in agreement.members)
+    columns = _columns(agreement)
     systems = agreement.batches.folds + 1 if agreement.batches.holdout_rows else 1
     matrices = WORD * LIMBS * columns**2 * (2 * systems + 1)
     sums = 0
@@ -86,7 +85,8 @@ def machine_memory() -> int:
 
 def check_memory(agreement: Agreement, memory: int | None = None) -> None:
     """Raise SettingError if the shares of a blind run need more bytes than `memory`, or this machine, has."""
-    due, there, columns = _figures(agreement, memory)
+    columns, due = _columns(agreement), peak_memory(agreement)
+    there = machine_memory() if memory is None else memory
     if due > there:
         raise SettingError(
             f"columns: {columns:,} in all given; shares of {columns:,} x {columns:,} numbers take"
@@ -97,7 +97,8 @@ def check_memory(agreement: Agreement, memory: int | None = None) -> None:
 
 def too_large(agreement: Agreement, seconds: float, memory: int | None = None) -> list[str]:
     """Return warnings about a blind run that takes that many seconds."""
-    lines, (due, there, columns) = [], _figures(agreement, memory)
+    lines, columns, due = [], _columns(agreement), peak_memory(agreement)
+    there = machine_memory() if memory is None else memory
     if due > there / 2:
         lines.append(
             f"{columns:,} columns in all take {due / 1e9:.1f} GB at each of two parties, more than half of"
@@ -111,12 +112,12 @@ def too_large(agreement: Agreement, seconds: float, memory: int | None = None) -
     return lines
 
 
-def _figures(agreement: Agreement, memory: int | None) -> tuple[int, int, int]:
-    """Return the needed bytes, the available bytes, and the columns in all."""
-    columns = sum(member.parameters for member in agreement.members)
-    return peak_memory(agreement), machine_memory() if memory is None else memory, columns
+def _columns(agreement: Agreement) -> int:
+    """Return how many columns all parties have."""
+    return sum(member.parameters for member in agreement.members)
 
 
+ALPHA = 0.8
 FEW, MANY = 1, 3
 """Local steps that are rehearsed with own gradients."""
 LEAST_ROWS, LEAST_BLIND_ROWS = 8, 256
@@ -133,27 +134,15 @@ class RoundsModel:
     """The model R(Q) of the module."""
 
     at_one: float
-    alpha: float = 0.8
     floor: float = 0.15
 
-    def __post_init__(self) -> None:
-        check_number("rounds at Q = 1", self.at_one, least=1.0)
-        check_number("alpha", self.alpha, least=0.0)
-        check_number("floor", self.floor, least=0.0)
-        if self.floor > 1.0:
-            raise SettingError(f"floor must be a part of the rounds at Q = 1, at most 1, not {self.floor}")
-
     @classmethod
-    def through(
-        cls, rounds: int, local_steps: int, *, alpha: float = 0.8, floor: float = 0.15
-    ) -> RoundsModel:
+    def through(cls, rounds: int, local_steps: int, floor: float = 0.15) -> RoundsModel:
         """Return the model in which `local_steps` local steps take `rounds` rounds."""
-        check_integer("rounds", rounds, least=1)
-        share = max(local_steps**-alpha, floor)
-        return cls(max(1.0, rounds / share), alpha, floor)
+        return cls(max(1.0, rounds / max(local_steps**-ALPHA, floor)), floor)
 
     def rounds(self, local_steps: int) -> int:
-        share: float = max(float(local_steps) ** -self.alpha, self.floor)
+        share: float = max(float(local_steps) ** -ALPHA, self.floor)
         return max(1, ceil(self.at_one * share - 1e-9))
 
 
@@ -203,13 +192,8 @@ class Estimate:
         return self.total_computation + self.total_communication
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "total_bytes": self.total_bytes,
-            "total_computation": self.total_computation,
-            "total_communication": self.total_communication,
-            "total": self.total,
-        }
+        totals = ("total_bytes", "total_computation", "total_communication", "total")
+        return asdict(self) | {name: getattr(self, name) for name in totals}
 
 
 def estimates(

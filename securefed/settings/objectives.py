@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
-from securefed.crypto import SCHEMES, cross_scheme, protects
+from securefed.crypto import cross_scheme
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.declare import (
     Declared,
@@ -45,7 +45,7 @@ from securefed.protocols.schedules import (
     check_holdout,
 )
 from securefed.protocols.steps import SGD, Optimiser, get_optimiser
-from securefed.settings.protection import DEFAULTS, Blind, OwnGradient, Plain, Protection, check_protection
+from securefed.settings.protection import DEFAULTS, Blind, Plain, Protection, check_protection
 from securefed.transport import get_network
 
 LEAST_PENALTY = 1e-4
@@ -266,23 +266,6 @@ class ObjectiveSettings(Declared):
         protection = replace(self.protection, **{name: changes[name] for name in known})
         return replace(self, protection=protection, monitoring=Monitoring())
 
-    def protected_by(self, kind: type[Protection], scheme: str) -> Self:
-        """The same run under another protection."""
-        return replace(self, protection=self.protection.as_kind(kind, scheme=scheme))
-
-    def alternatives(self, scheme: str) -> list[tuple[str, Self]]:
-        """Runs under other protections with this scheme, and a title for each: for a plan."""
-        kind: type[Protection] = OwnGradient if protects(scheme) else Plain
-        runs = [("own gradients", self.protected_by(kind, scheme))]
-        if SCHEMES[scheme].blind is not None and self.can_be_blind:
-            runs.insert(0, ("reveals nothing", self.protected_by(Blind, scheme)))
-        return runs
-
-    @property
-    def can_be_blind(self) -> bool:
-        """Whether the same model can be trained with nothing revealed."""
-        return False
-
 
 @dataclass(frozen=True, repr=False)
 class LinearSettings(ObjectiveSettings):
@@ -373,11 +356,6 @@ class LinearSettings(ObjectiveSettings):
         """Whether rounds show gradients, or are to be like those that do."""
         return "own-gradient" in (self.protection.kind, getattr(self.protection, "like", None))
 
-    @property
-    def can_be_blind(self) -> bool:
-        linear = self.option("local_model") == "linear" and self.option("exchange") == "star"
-        return linear and self.by_gradient
-
     def for_parties(self, count: int) -> Self:
         return replace(self, rounds=automatic_rounds(max(1, count))) if self.rounds == "auto" else self
 
@@ -450,17 +428,6 @@ class TransferSettings(ObjectiveSettings):
     @property
     def taylor(self) -> bool:
         return False
-
-    @property
-    def can_be_blind(self) -> bool:
-        return self.option("batch_size") is None
-
-    def protected_by(self, kind: type[Protection], scheme: str) -> Self:
-        """Values that are usual under one protection become those that are usual under the other."""
-        usual: dict[str, Any] = {
-            name: None for name, values in self.usual.items() if getattr(self, name) in values
-        }
-        return replace(self, protection=self.protection.as_kind(kind, scheme=scheme), **usual)
 
 
 OBJECTIVE_SETTINGS: dict[str, type[ObjectiveSettings]] = {

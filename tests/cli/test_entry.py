@@ -113,7 +113,6 @@ def test_mistakes_in_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert "rows: missing" in refused(capsys, "plan", "--columns", "shop=2,bank=2")
     assert "'shop' given" in refused(capsys, "plan", "--columns", "shop")
     assert "network" in refused(capsys, "plan", "--rows", "9", "--columns", "a=2,b=2", "--network", "mars")
-    assert "floor" in refused(capsys, "plan", "--rows", "9", "--columns", "a=2,b=2", "--floor", "2")
 
 
 def test_mistakes_in_audit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
