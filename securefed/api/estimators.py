@@ -151,14 +151,14 @@ class TransferLearner(Federated):
         super().__init__(*first, **named)
 
     def _align(
-        self, settings: ObjectiveSettings, parties: Sequence[Party], *, again: bool
+        self, settings: ObjectiveSettings, parties: Sequence[Party]
     ) -> tuple[list[Party], dict[str, Places]]:
         """Both parties with all their rows; common are those of the people they share."""
         if len(parties) != 2:
             raise DataError(f"parties: {len(parties)} given, transfer learning takes 2")
         if settings.blind:
             parties = [each.with_transform("auto") if each.transform is None else each for each in parties]
-        return super()._align(settings, parties, again=again)
+        return super()._align(settings, parties)
 
     def _to_score(self, parties: Any) -> list[Party]:
         """B's rows."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -28,17 +28,15 @@ from securefed.api.saving import Saved
 from securefed.assembly import Assembly, Trained, assembly_of
 from securefed.assembly.base import PartyData, known_rows
 from securefed.assembly.build import Measured, build, label_targets
-from securefed.crypto import protects
 from securefed.declare import declared
 from securefed.engine import get_engine
-from securefed.errors import DataError, SettingError
+from securefed.errors import DataError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import missing_labels
 from securefed.labels.quality import Holdout, QualityWarning
 from securefed.labels.several import ClassModels
 from securefed.protocols.agreement import Agreement, get_objective, warn_of_trust
-from securefed.protocols.blind.linear import BlindParty
-from securefed.protocols.loop import Outcome, PartyContext, PartyLoop
+from securefed.protocols.loop import Outcome, PartyContext
 from securefed.protocols.schedules import held_out
 from securefed.settings.objectives import Labels, ObjectiveSettings
 
@@ -62,58 +60,6 @@ def all_or_nothing(fit: Callable[Concatenate[S, P], S]) -> Callable[Concatenate[
             raise
 
     return fitting
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """What a fit leaves to the next one (`warm_start`): where to begin, under which keys.
-
-    A blind model begins with the shares that the last one ended with: nobody learns more of them than of a
-    start at 0. Held-out rows have to stay unseen from fit to fit, or what is measured on them is worth
-    nothing. `holdout`: how many rows the fit held out, by `seed`.
-    """
-
-    agreement: Agreement
-    holdout: int
-    seed: int
-    holders: Keys
-    states: Mapping[str, Mapping[str, NDArray[np.generic]]]
-    """Of blind parties: as in a checkpoint."""
-
-    def check(self, agreement: Agreement, holdout: int, seed: int) -> None:
-        """SettingError where another fit cannot begin here."""
-        before = _facts(self.agreement)
-        for word, fact in _facts(agreement).items():
-            if fact != before[word]:
-                raise SettingError(f"warm_start: {word} {fact} given, the fit before had {before[word]}")
-        if self.agreement.release and protects(agreement.scheme):
-            raise SettingError(
-                "warm_start: the fit before released its parameters; the difference of two released models is"
-                " a gradient, and release=True is allowed in the last fit only"
-            )
-        if holdout and self.agreement.batches.holdout_rows:
-            raise SettingError(
-                "warm_start: the fit before learnt from the rows that it held out (refit);"
-                " warm_start=True from the first fit on, or holdout=0, is allowed"
-            )
-        rows, known = agreement.common_rows, self.agreement.common_rows
-        if holdout and (rows, holdout, seed) != (known, self.holdout, self.seed):
-            raise SettingError(
-                f"warm_start: {holdout} of {rows} rows would be held out by seed {seed},"
-                f" {self.holdout} of {known} by seed {self.seed} were, and others learnt from;"
-                " the same, or holdout=0, is allowed"
-            )
-
-
-def _facts(agreement: Agreement) -> dict[str, object]:
-    return {
-        "parties": ", ".join(agreement.names),
-        "parameters": ", ".join(str(member.parameters) for member in agreement.members),
-        "outputs": agreement.width,
-        "scheme": agreement.scheme,
-        "reveal": agreement.reveal,
-        "loss": dict(agreement.details)["loss"],
-    }
 
 
 class Federated(Saved):
@@ -140,10 +86,10 @@ class Federated(Saved):
         settings = self._settings(len(listed))
         if (classes := self._apart(settings, listed)) is not None:
             return self._fit_each(listed, classes, keys)
-        assembly, earlier = assembly_of(settings), self._earlier(settings)
+        assembly = assembly_of(settings)
         self.__dict__.pop("models_", None)
         # Align
-        ordered, rows = self._align(settings, listed, again=earlier is not None)
+        ordered, rows = self._align(settings, listed)
         names = self.parties_ = [party.name for party in ordered]
         data, labelled = self._data(settings, ordered, rows)
         holdout = len(held_out(len(labelled), settings.holdout, settings.seed)[1])
@@ -156,18 +102,9 @@ class Federated(Saved):
         }
         members = tuple(assembly.member(name, model) for name, model in models.items())
         agreement = assembly.agreement(members, len(labelled), self._label_model.outputs, holdout=holdout)
-        if earlier is not None:
-            earlier.check(agreement, holdout, settings.seed)
-            keys = keys or earlier.holders
-            if settings.blind:
-                agreement = replace(agreement, details=(*agreement.details, ("warm_start", True)))
-            else:
-                for name, model in models.items():
-                    model.parameters = self.shards_[name].parameters
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders = self._keys(settings, agreement, keys)
-        # A further model of the same people is a further question about them: their guards go on counting.
-        guards = self._guards(settings, names, listed if earlier is None else None)
+        guards = self._guards(settings, names, listed)
         workers = get_engine(settings.simulation.engine, settings.scheme)
         with workers as mapper, self._bar(agreement) as on_round:
             trained: dict[str, Trained] = {}
@@ -187,8 +124,6 @@ class Federated(Saved):
             if (third := agreement.key_holder) is not None:
                 helper = assembly.key_holder(agreement, PartyContext(holders.get(third), mapper))
                 trained[third] = Trained(helper, None)
-            for name, state in {} if earlier is None else earlier.states.items():
-                trained[name].program.start_from(state)
             # Drive
             run = self._run({name: each.program.run for name, each in trained.items()}, settings.simulation)
         # Collect
@@ -196,34 +131,14 @@ class Federated(Saved):
         self.result_ = RunResult.of(agreement, run, judged)
         self._holders, self._key_holder = holders, agreement.key_holder
         self._collect(assembly, agreement, trained)
-        if hasattr(settings, "warm_start"):
-            states = {name: _state(each.program) for name, each in trained.items() if settings.blind}
-            self._start = Start(agreement, holdout, settings.seed, holders, states)
         return self
 
-    def _earlier(self, settings: ObjectiveSettings) -> Start | None:
-        """Where a fit begins, if not at 0."""
-        if not getattr(settings, "warm_start", False):
-            return None
-        if protects(settings.scheme) and not settings.blind:
-            raise SettingError(
-                "warm_start: it takes Blind() or Plain(); openings of gradients are counted by the run, and a"
-                " further run would be more of the same"
-            )
-        if hasattr(self, "shards_") and not hasattr(self, "_start"):
-            raise SettingError(
-                "warm_start: a model that was loaded has nothing to begin with; a fit with warm_start=False"
-                " comes first"
-            )
-        return getattr(self, "_start", None)
-
     def _align(
-        self, settings: ObjectiveSettings, parties: Sequence[Party], *, again: bool
+        self, settings: ObjectiveSettings, parties: Sequence[Party]
     ) -> tuple[list[Party], dict[str, Places]]:
         """The parties with prepared columns, the label party last, and each one's common rows.
 
-        Where all have the same people, the parties have no other rows. `again`: columns are prepared as in
-        the fit before.
+        Where all have the same people, the parties have no other rows.
         """
         last = label_party(parties).name
         ordered = sorted(parties, key=lambda party: party.name == last)
@@ -232,8 +147,6 @@ class Federated(Saved):
             rows = {party.name: np.arange(party.rows, dtype=np.intp) for party in ordered}
         else:
             rows = common_rows(ordered, last)
-        if again:
-            return self._to_score(ordered), rows
         prepared = [party.fitted(standardise=settings.standardise) for party in ordered]
         self.transforms_ = {party.name: fitted for party, fitted in prepared}
         return [party for party, _ in prepared], rows
@@ -305,8 +218,6 @@ class Federated(Saved):
         classes = np.unique(np.array(labels[~missing_labels(labels)].tolist()))
         if len(classes) <= 2:
             return None
-        if getattr(settings, "warm_start", False):
-            raise SettingError("warm_start: a model of more than two classes begins every fit anew")
         # Numbers and ids are no classes: refused before anything is trained.
         try:
             ClassModels.with_gaps(labels, party.name, settings.loss_function)
@@ -349,12 +260,6 @@ class Federated(Saved):
         self.transforms_, self.score_guards_ = first.transforms_, first.score_guards_
         self.shards_ = first.shards_
         return self
-
-
-def _state(party: PartyLoop) -> dict[str, NDArray[np.generic]]:
-    """A blind party's shares, and the basis of its parameters."""
-    root = party.part.root if isinstance(party, BlindParty) else None
-    return {**party.state(), **({} if root is None else {"root": root})}
 
 
 def _against_rest(parties: Sequence[Party], each: Any) -> list[Party]:

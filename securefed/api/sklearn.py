@@ -59,8 +59,6 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     def _base(self) -> GeneralisedLinear:
         if self.estimator is None:
             return GeneralisedLinear(self._loss)
-        if self.estimator.warm_start:
-            raise SettingError(f"warm_start: {type(self).__name__} begins every fit anew")
         classes = self._loss == "logistic"
         if self.estimator._settings().loss_function.binary != classes:
             raise SettingError(

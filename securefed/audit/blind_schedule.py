@@ -19,10 +19,8 @@ from securefed.protocols.agreement import Agreement, Member, get_objective
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
 from securefed.protocols.blind.linear import (
-    BASIS_STEP,
     RELEASE_STEP,
     pass_plan,
-    rebased,
     round_products,
     systems_of,
 )
@@ -258,8 +256,6 @@ class LinearSchedule(Schedule):
             for _ in plan.systems:
                 for holder in plan.holders:
                     yield self._part(name, holder, plan.size(name) ** 2, PART_STEP)
-            for holder in plan.holders if self.agreement.warm_start else ():
-                yield self._part(name, holder, plan.size(name) ** 2, PART_STEP)
             for pair in plan.pairs():
                 if name not in pair:
                     continue
@@ -272,10 +268,6 @@ class LinearSchedule(Schedule):
         batches = self.agreement.batches
         if batches.aims_anew(t):
             yield from self._aimed(t)
-        if self.agreement.warm_start and t == 0:
-            phi = zeros(self._pass.columns, self._pass.outputs)
-            (sizes,) = trip_sizes(rebased(Count(self._prepared_matrices[0]), self._pass, phi))
-            yield from self._trip(sizes, "training", t, BASIS_STEP)
         count = self._pass.columns * self._pass.outputs * len(systems_of(batches, t))
         for turn in range(len(self.agreement.turns)):
             yield from self._trip((count, count), "training", t, turn)

@@ -234,11 +234,6 @@ class Agreement:
                 raise SettingError(f"dp_noise: {self.dp_noise:g} given; it {why}")
 
     @property
-    def warm_start(self) -> bool:
-        """Whether training continues from the model of an earlier run."""
-        return bool(dict(self.details).get("warm_start", False))
-
-    @property
     def emulates_blind(self) -> bool:
         """Whether the run trains in the clear what a blind one trains."""
         return dict(self.details).get("like") == "blind"

@@ -332,10 +332,6 @@ class PartyLoop(ABC):
             self._asked = self._question = dict(state)
         self.go_on_after(int(state["round"]), evaluates=QUESTION in state, over=over)
 
-    def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Begin with the model of `state`, from another run under the same keys."""
-        self._restore_model(state)
-
     def _model_state(self) -> State:
         return {}
 

@@ -305,20 +305,11 @@ class LinearSettings(ObjectiveSettings):
         "Labels(class_weight, family, base, threshold): what the label party wants of its rows and answers.",
         in_file=False,
     )
-    warm_start: bool = setting(
-        False,
-        flag,
-        "A further `fit` begins where the last one ended: blind, or in the clear. Columns are prepared as "
-        "they were then, and nothing is learnt from held-out rows.",
-        in_file=False,
-    )
 
     def check(self) -> None:
         super().check()
         if self.rounds == "auto" and self.learning_rate != "auto":
             raise SettingError("rounds: 'auto' takes learning_rate='auto'")
-        if self.warm_start:
-            object.__setattr__(self, "refit", False)
 
     @property
     def exact(self) -> bool:

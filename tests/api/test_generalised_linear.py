@@ -24,6 +24,7 @@ from securefed import (
     OwnGradient,
     Party,
     Plain,
+    SettingError,
     Simulation,
 )
 from securefed.engine import Processes
@@ -365,3 +366,15 @@ def test_breast_cancer_is_as_good_as_with_scikit_learn(settings: dict[str, Any],
     holders = {"lab": keys.holder("ckks", 0), "clinic": keys.holder("ckks", 1)}
     model.fit(train, keys=holders if settings["protection"] == OwnGradient() else None)
     assert roc_auc_score(labels, model.decision_function(held_out)) > rival - 0.005
+
+
+def test_a_fit_that_fails_leaves_the_model_that_was_there() -> None:
+    """Its label party had begun to count in another unit, and answered in that."""
+    settings: dict[str, Any] = {"algorithm": FedBCD(3), "learning_rate": 0.2, "holdout": 0.3, "rounds": 3}
+    model = GeneralisedLinear("linear", protection=Plain(like="blind"), **settings).fit(parties(rows=100))
+    asked, other = parties(rows=5, seed=3), parties(rows=100, seed=1)
+    before = model.predict(asked)
+    other[-1] = Party(other[-1].name, other[-1].features, labels=1000.0 * np.arange(100))
+    with pytest.raises(SettingError):
+        model.set_params(learning_rate=1e9).fit(other)
+    assert np.array_equal(model.predict(asked), before)

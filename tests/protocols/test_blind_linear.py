@@ -48,16 +48,12 @@ class Run:
         held: int = 0,
         rows: list[Array] | None = None,
         states: dict[str, Any] | None = None,
-        earlier: Run | None = None,
         tap: Any = None,
         later: Array | None = None,
     ) -> None:
         self.names = [f"p{k}" for k in range(len(columns) - 1)] + ["labels"]
         members = tuple(Member(n, c.shape[1], True) for n, c in zip(self.names, columns, strict=True))
         self.agreement: Agreement = assembly.agreement(members, len(targets), targets.shape[1], holdout=held)
-        if earlier is not None:
-            details = (*self.agreement.details, ("warm_start", True))
-            self.agreement = replace(self.agreement, details=details)
         self.scores: list[Array] = []
         self.first: list[Array] = []
         """Scores that the targets of a second stage, `later`, were made of."""
@@ -93,9 +89,6 @@ class Run:
             )
         for name, state in (states or {}).items():
             self.programs[name].restore(state)
-        for name, program in earlier.programs.items() if earlier is not None else ():
-            root = {} if name == HELPER else {"root": program.part.root}
-            self.programs[name].start_from({**program.state(), **root})
         self.steps = [assembly.steps(self.agreement, own) for own in columns]
         self.run = run_local(
             {name: program.run for name, program in self.programs.items()},
@@ -330,20 +323,3 @@ def test_a_round_is_two_small_messages() -> None:
         sent = [e for e in link.transcript.entries if e.event == "sent" and e.phase == "training"]
         assert [e.kind for e in sent] == ["difference"] * 8
         assert {e.bytes for e in sent} == {8 * -(-7 * 5 // 3)}
-
-
-@pytest.mark.parametrize("parties", [2, 3, 4])
-def test_a_warm_start_goes_on_with_the_same_parameters(parties: int) -> None:
-    columns, targets = table(parties, rows=80, outputs=2)
-    assembly = LinearAssembly(LinearSettings(rounds=5))
-    first = Run([c[:60] for c in columns], targets[:60], assembly)
-    theta = np.vstack([s.root() @ b for s, b in zip(first.steps, _blocks(first, columns), strict=True)])
-    second = Run(
-        columns, targets, LinearAssembly(LinearSettings(rounds=1, learning_rate=1e-9)), earlier=first
-    )
-    again = np.vstack([s.root() @ b for s, b in zip(second.steps, _blocks(second, columns), strict=True)])
-    np.testing.assert_allclose(again, theta, atol=1e-7)
-
-
-def _blocks(run: Run, columns: list[Array]) -> list[Array]:
-    return np.vsplit(run.phi, np.cumsum([c.shape[1] for c in columns])[:-1])

@@ -9,18 +9,12 @@
 
 phi = P^(-1/2) theta: in it the Q local steps of all parties are one scalar step, so Q costs nothing. FedBCD-s
 moves one party's block at a time, on products of its own.
-
-A warm start brings the shares of an earlier run to the basis of this one: phi_k <- T_k phi_k with T_k =
-P_k^(-1/2) of this run times P_k^(1/2) of the earlier one. Party k alone knows T_k. So it is one more fixed
-matrix, whose product is prepared with those of the rounds and made before the first. A party that holds no
-shares splits T_k between the two holders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +27,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import (
     Count,
     FixedMatrix,
-    Move,
     Name,
-    Products,
-    run_moves,
     trip,
 )
 from securefed.protocols.blind.cross import At
@@ -57,8 +48,6 @@ from securefed.protocols.blind.statistics import (
     Statistics,
     check_wraps,
     run_pass,
-    split_parts,
-    take_parts,
     wrap_bound,
 )
 from securefed.protocols.loop import PartyContext
@@ -69,10 +58,6 @@ from securefed.transport import Link
 
 Array = NDArray[np.float64]
 RELEASE_STEP = 1
-BASIS_STEP = 1 << 15
-"""Step of the differences of a warm start: beyond those of a round."""
-BASIS_BITS = MATRIX_BITS + 15
-"""Of the entries of T, with the sign."""
 
 
 def folds_and_systems(batches: Batches) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
@@ -111,10 +96,7 @@ def moving_rows(agreement: Agreement, plan: PassPlan) -> list[slice]:
 def round_products(
     agreement: Agreement, plan: PassPlan, rounds: range
 ) -> tuple[dict[Name, FixedMatrix], Count]:
-    """Return the rows of M that move in each turn, by system, and how often these rounds need them.
-
-    In a warm start the first round needs T of every party. A holder knows its own, the others' are shared.
-    """
+    """Return the rows of M that move in each turn, by system, and how often these rounds need them."""
     systems = [system for t in rounds for system in systems_of(agreement.batches, t)]
     matrices: dict[Name, FixedMatrix] = {
         ("M", system, turn): FixedMatrix(rows.stop - rows.start, plan.columns, "both", SHARE_BITS)
@@ -124,19 +106,7 @@ def round_products(
     count = Count(matrices)
     for name in matrices:
         count.columns[name] = systems.count(name[1]) * plan.outputs
-    for party in plan.names if agreement.warm_start and 0 in rounds else ():
-        size, matrix = plan.size(party), ("T", party)
-        matrices[matrix], count.columns[matrix] = FixedMatrix(size, size, "both"), plan.outputs
-        if party in plan.holders:
-            known: Literal["first", "second"] = "first" if party == plan.label_party else "second"
-            matrices[matrix] = FixedMatrix(size, size, known, BASIS_BITS)
     return matrices, count
-
-
-def rebased(products: Products, plan: PassPlan, phi: Share) -> Move:
-    """Multiply a holder's share of each party's parameters by T of that party."""
-    parts = yield [products.times(("T", name), phi[:, plan.block(name)]) for name in plan.names]
-    return np.concatenate(parts, axis=1)
 
 
 class BlindParty(BlindLoop):
@@ -169,10 +139,6 @@ class BlindParty(BlindLoop):
             rest = np.setdiff1d(np.arange(batches.rows), np.concatenate([*folds, []]))
             folds = [rest, *folds] if len(rest) else folds
             self._own = PassColumns(plan, features, steps.root(), folds, labels)
-        self._earlier_root: Array | None = None
-        """P^(1/2) of the run that this one starts from."""
-        self._warm = False
-        """The first round begins with the model of that run."""
         self._phi: Share = shares.zeros(plan.columns, batches.folds * plan.outputs)
         """Of a model for each fold; the last one goes on to learn from all rows."""
         self._previous: Share = self._phi
@@ -200,38 +166,16 @@ class BlindParty(BlindLoop):
     async def _begin(self, link: Link) -> None:
         if self.first_round >= self.last_round:
             return  # a run that only has to end needs no statistics
-        plan = self._plan
-        statistics = await run_pass(self._tools(link), plan, self._own)
-        self._warm = self._agreement.warm_start and self.first_round == 0
-        own = self._basis(link.name) if self._warm else {}
+        statistics = await run_pass(self._tools(link), self._plan, self._own)
         if statistics is not None:
-            await self._prepare_rounds(link, statistics, own)
-        elif own:
-            split_parts(link, plan, [*own.values()])
+            await self._prepare_rounds(link, statistics)
 
-    def _basis(self, name: str) -> dict[Name, Share]:
-        """Return T of this party, in a warm start; a helper has none."""
-        if self._own is None or self._earlier_root is None:
-            return {}
-        basis = np.asarray(np.linalg.solve(self._own.root, self._earlier_root), dtype=np.float64)
-        if float(np.abs(basis).max()) >= 2.0 ** (BASIS_BITS - 1 - MATRIX_BITS):
-            raise SettingError(
-                "warm_start: this party's steps are far smaller than those of the fit before, because of a"
-                " smaller learning rate or of other columns; take a learning rate nearer to the earlier one,"
-                " or fit afresh"
-            )
-        return {("T", name): shares.from_floats(basis, MATRIX_BITS)}
-
-    async def _prepare_rounds(self, link: Link, statistics: Statistics, own: dict[Name, Share]) -> None:
-        """Prepare products for all rounds that are left: by system and turn. `own`: T of this party."""
+    async def _prepare_rounds(self, link: Link, statistics: Statistics) -> None:
+        """Prepare products for all rounds that are left: by system and turn."""
         rounds = range(self.first_round, self.last_round)
         matrices, count = round_products(self._agreement, self._plan, rounds)
-        whole = {name[1]: statistics.matrix(name[1]) for name in matrices if name[0] == "M" and not name[2]}
-        for name, matrix in matrices.items():
-            if name[0] == "M":
-                own[name] = np.ascontiguousarray(whole[name[1]][:, self._moving[name[2]]])
-            elif matrix.known_to == "both":
-                (own[name],) = await take_parts(link, name[1], [(matrix.rows, matrix.inner)])
+        whole = {system: statistics.matrix(system) for _, system, _ in matrices}
+        own = {name: np.ascontiguousarray(whole[name[1]][:, self._moving[name[2]]]) for name in matrices}
         self._take_vectors(statistics)
         await self._prepare(link, matrices, own, count)
 
@@ -253,11 +197,6 @@ class BlindParty(BlindLoop):
 
     async def _round(self, link: Link, t: int) -> None:
         if self._is_holder(link.name):
-            if self._warm and t == 0:
-                moves = rebased(self._products, self._plan, self._phi)
-                phi = await run_moves(link, self._plan.peer(link.name), moves, At(BASIS_STEP))
-                self._phi = shares.truncate(phi, MATRIX_BITS, first=self._is_first(link.name))
-                self._previous = self._phi
             await self._move(link, t)
         await self._tell_progress(link, t)
 
@@ -322,11 +261,6 @@ class BlindParty(BlindLoop):
             self.parameters = self._own.root @ released(own, shares.from_bytes(message, own.shape))
 
     # Checkpoints
-
-    def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        super().start_from(state)
-        if self._own is not None:
-            self._earlier_root = np.asarray(state["root"], dtype=np.float64)
 
     def _shares(self) -> dict[str, Share]:
         return {"phi": self._phi, "previous": self._previous}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.shares import WIDTH, Share
-from securefed.errors import DataError, SettingError
+from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import Name, run_moves
 from securefed.protocols.blind.cross import At
@@ -200,9 +200,6 @@ class BlindTransferParty(BlindLoop):
 
     def _take_shares(self, restored: Mapping[str, Share]) -> None:
         self.maps = Maps(restored["share_a"], restored["share_b"], restored["share_phi"])
-
-    def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        raise SettingError("warm_start: a blind transfer run does not start from another one's model")
 
 
 def _transposed(share: Share) -> Share:
