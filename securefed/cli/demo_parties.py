@@ -1,31 +1,28 @@
-"""The demonstration's parties: their folders, their processes, and one line that follows all of them."""
+"""The demonstration's parties: their folders and their processes."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import secrets
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from shutil import copyfile
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from securefed.cli.demo_data import DemoData
 from securefed.cli.init import make_party_folder
-from securefed.cli.party import Display
 from securefed.cli.terminal import VARIABLE, Terminal
 from securefed.crypto import protects
 from securefed.engine.processes import cores
 from securefed.errors import SecurefedError
 from securefed.files import write_atomically
 from securefed.settings.describe import toml_lines
-from securefed.settings.party import read_party_file
 from securefed.settings.run import RunSettings
 
 HELPER = "notary"
@@ -42,14 +39,14 @@ class DemoRun:
     """All parties of one demonstration. Use it in a with statement: no process outlives it."""
 
     def __init__(
-        self, folder: Path, data: DemoData, table: dict[str, Any], key_bits: int, terminal: Terminal
+        self, folder: Path, data: DemoData, run: RunSettings, terminal: Terminal, options: Sequence[str]
     ) -> None:
-        self.folder, self._data, self._table, self._terminal = folder, data, table, terminal
-        self._key_bits, self._passphrase = key_bits, secrets.token_urlsafe(24)
-        self._run = RunSettings.of(table)
-        self.everybody = list(self._run.everybody)
+        """`options`: how the label party says what it says."""
+        self.folder, self._data, self._run, self._terminal = folder, data, run, terminal
+        self._options = options
+        self._passphrase = secrets.token_urlsafe(24)
+        self.everybody = list(run.everybody)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._open = ExitStack()
         self._began = time.monotonic()
         self.wall = 0.0
 
@@ -59,19 +56,16 @@ class DemoRun:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        """End what still runs. A Ctrl-C at a terminal has reached the parties too: they end by themselves."""
+    def __exit__(self, *_: object) -> None:
+        """End what still runs."""
+        for process in self._processes.values():
+            process.terminate()
         try:
-            if error is KeyboardInterrupt:
-                self._let_end()
-            for process in self._processes.values():
-                process.terminate()
             self._let_end()
         finally:
             for process in self._processes.values():
                 process.kill()
                 process.wait()
-            self._open.close()
             self.wall = time.monotonic() - self._began
 
     def _let_end(self) -> None:
@@ -82,140 +76,92 @@ class DemoRun:
                 process.wait(max(0.0, deadline - time.monotonic()))
 
     def prepare(self) -> None:
-        """Keys, certificates handed over, data files and settings."""
+        """Make keys, data files and settings, and hand over certificates."""
         self._terminal.say(f"making keys for {', '.join(self.everybody)}")
-        ports = dict(zip(self.everybody, _free_ports(len(self.everybody)), strict=True))
         holders = self._data.parties if len(self.everybody) == 2 else [HELPER]
+        kind = self._run.key_kind
 
         def make(name: str) -> None:
-            kind = self._run.key_kind
             schemes = (kind,) if kind is not None and name in holders and protects(kind) else ()
             make_party_folder(
-                self.folder / name,
-                name,
-                self._passphrase,
-                key_holder=name == HELPER,
-                schemes=schemes,
-                key_bits=self._key_bits,
+                self.folder / name, name, self._passphrase, key_holder=name == HELPER, schemes=schemes
             )
 
         # Deriving keys from a passphrase takes a third of a second each, on one core.
         with ThreadPoolExecutor(cores()) as pool:
             list(pool.map(make, self.everybody))
+        addresses = dict(zip(self.everybody, _free_addresses(len(self.everybody)), strict=True))
         for name in self.everybody:
-            for peer in self.everybody:
-                if peer != name:
-                    source = self.folder / peer / "certificate.pem"
-                    copyfile(source, self.folder / name / "peers" / f"{peer}.pem")
+            peers = [peer for peer in self.everybody if peer != name]
+            for peer in peers:
+                own = self.folder / peer / "certificate.pem"
+                copyfile(own, self.folder / name / "peers" / f"{peer}.pem")
             if name != HELPER:
                 self._data.write(self.folder / name, name)
-            write_atomically(self.folder / name / "party.toml", self._toml(name, ports).encode())
+            engine = "serial" if len(self.everybody) >= cores() else max(1, cores() // len(self.everybody))
+            tables: dict[str, dict[str, Any]] = {
+                "party": {"name": name, "listen": addresses[name], "engine": engine, "patience": 60},
+                "peers": {
+                    peer: {"address": addresses[peer], "certificate": f"peers/{peer}.pem"} for peer in peers
+                },
+                "run": self._run.run_table(),
+            }
+            if name == HELPER:
+                tables["party"]["role"] = "key-holder"
+            else:
+                label = {"label": "label"} if name == self._data.label_party else {}
+                tables["data"] = {"file": "train.csv", "id": "id", **label}
+            lines = [line for key, table in tables.items() for line in (f"[{key}]", *toml_lines(table, key))]
+            write_atomically(self.folder / name / "party.toml", ("\n".join(lines) + "\n").encode())
 
-    def _toml(self, name: str, ports: dict[str, int]) -> str:
-        engine = "serial" if len(self.everybody) >= cores() else max(1, cores() // len(self.everybody))
-        tables: dict[str, dict[str, Any]] = {
-            "party": {
-                "name": name,
-                "role": "key-holder" if name == HELPER else "data",
-                "listen": f"127.0.0.1:{ports[name]}",
-                "engine": engine,
-                "wait": 120,
-                "patience": 60,
-            },
-            "peers": {
-                peer: {"address": f"127.0.0.1:{ports[peer]}", "certificate": f"peers/{peer}.pem"}
-                for peer in self.everybody
-                if peer != name
-            },
-            "run": self._table,
+    def together(self, command: str) -> None:
+        """Run a command at all parties; what the label party says is said here."""
+        for name in self.everybody:
+            self._start(name, command)
+        processes = self._processes.values()
+        while any(process.poll() is None for process in processes):
+            if any(process.poll() for process in processes):
+                self._let_end()
+                break
+            time.sleep(POLL)
+        failed = {
+            name: self._last_word(name, command) for name, each in self._processes.items() if each.poll()
         }
-        if name != HELPER:
-            label = {"label": self._data.label} if name == self._data.label_party else {}
-            tables["data"] = {"file": "train.csv", "id": "id", "transform": self._data.transform, **label}
-        lines = [line for key, table in tables.items() for line in (f"[{key}]", *toml_lines(table, key))]
-        return "\n".join(lines) + "\n"
+        # Whoever was left says who left, and that one says why.
+        for name, word in sorted(failed.items(), key=lambda item: " left the run" in item[1]):
+            raise DemoFailed(f"{name} failed: {word}")
 
-    def train(self) -> None:
-        self._terminal.say(
-            f"starting {len(self.everybody)} processes on this machine, joined by mutual TLS 1.3"
-        )
-        for name in self.everybody:
-            self._start(name, "party", "--events", str(self._events(name)))
-        label_party = self._data.label_party
-        display = Display(self._terminal, read_party_file(self.folder / label_party / "party.toml"))
-        read, running = 0, True
-        while running:
-            running = self._running()
-            for facts in self._news(read):
-                read += 1
-                event = facts.pop("event")
-                if event == "aligned":
-                    most = max(len(rows) for rows in self._data.train.values())
-                    people = f"{facts['rows']} people in common; no party knows more than {most}"
-                    self._terminal.say(f"private set intersection: {people}")
-                elif event in ("training", "round"):
-                    display.on_event(event, facts)
-            time.sleep(POLL)
-        display.close()
-
-    def predict(self) -> None:
-        self._terminal.say(f"predicting for {len(self._data.new)} new people")
-        for name in self.everybody:
-            rows = [] if name == HELPER else ["--rows", str(self.folder / name / "new.csv")]
-            self._start(name, "predict", *rows, "--json", str(self.folder / name / "predict.json"))
-        while self._running():
-            time.sleep(POLL)
-
-    # Processes
-
-    def _events(self, name: str) -> Path:
-        return self.folder / name / "events.jsonl"
-
-    def _news(self, read: int) -> list[dict[str, Any]]:
-        """Of the label party, past those that were read; a line that is still being written waits."""
-        path = self._events(self._data.label_party)
-        if not path.exists():
-            return []
-        whole = path.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in whole[read:]]
-
-    def _start(self, name: str, command: str, *more: str) -> None:
-        log: IO[bytes] = self._open.enter_context((self.folder / name / f"{command}.log").open("wb"))
-        settings = str(self.folder / name / "party.toml")
-        words = [sys.executable, "-m", "securefed", command, settings, *more]
+    def _start(self, name: str, command: str) -> None:
+        folder = self.folder / name
+        words = [sys.executable, "-m", "securefed", command, str(folder / "party.toml")]
+        words += ["--json", str(folder / f"{command}.json")]
+        if command == "predict" and name != HELPER:
+            words += ["--rows", str(folder / "new.csv")]
         # One thread of BLAS in each, so that the parties do not fight over the cores.
         environment = os.environ | {VARIABLE: self._passphrase, "OMP_NUM_THREADS": "1"}
         environment["OPENBLAS_NUM_THREADS"] = "1"
-        self._processes[name] = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
-        )
+        with (folder / f"{command}.log").open("wb") as log:
+            here = name == self._data.label_party and command == "party"
+            words += self._options if here else []
+            # A group of its own: a Ctrl-C at the terminal reaches this process alone, which ends the others.
+            self._processes[name] = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=None if here else log,
+                env=environment,
+                process_group=0,
+            )
 
-    def _running(self) -> bool:
-        """Whether any process runs; the first that failed ends the demonstration."""
-        for name, process in self._processes.items():
-            if process.poll() not in (None, 0):
-                word = self._last_word(name)
-                # Whoever was left says who left, and that one says why.
-                left = re.search(r"(\S+) left the run", word)
-                if left is not None and left[1] in self._processes:
-                    name = left[1]
-                    with suppress(subprocess.TimeoutExpired):
-                        self._processes[name].wait(LAST_WORD_SECONDS)
-                    word = self._last_word(name)
-                raise DemoFailed(f"{name} failed: {word}")
-        return any(process.poll() is None for process in self._processes.values())
-
-    def _last_word(self, name: str) -> str:
-        words = self._processes[name].args
-        command = words[3] if isinstance(words, list) else "party"
+    def _last_word(self, name: str, command: str) -> str:
         lines = (self.folder / name / f"{command}.log").read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "without a word"
+        return lines[-1] if lines else "its last line is above"
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
+def _free_addresses(count: int) -> list[str]:
+    """Return addresses of this machine that were free a moment ago."""
     with ExitStack() as sockets_open:
         sockets = [sockets_open.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
 from securefed import GeneralisedLinear, Party, Plain
 from securefed.audit import CLAIMS
@@ -59,7 +60,6 @@ def demo(tmp_path: Path, *words: str) -> tuple[str, dict[str, object]]:
         (("--reveal", "own-gradient"), "own-gradient", "ckks"),
         (("--reveal", "nothing"), "blind", "ckks"),
         (("--protection", "plain"), "plain", "plain"),
-        (("--scheme", "plain"), "plain", "plain"),
     ],
 )
 def test_protection_is_chosen_by_its_name(words: tuple[str, ...], kind: str, scheme: str) -> None:
@@ -102,15 +102,13 @@ def test_it_shows_the_whole_way_in_plain(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings(
     "ignore::securefed.protocols.own_gradient.ledger.LedgerWarning"
 )  # plain opens what blind does not
-@pytest.mark.parametrize(
-    ("data", "parties"), [("breast", 2), ("generated", 3), ("breast", 4), ("generated", 5)]
-)
-def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: int) -> None:
+@pytest.mark.parametrize("parties", [2, 3, 5])
+def test_its_settings_are_right_for_any_number_of_parties(parties: int) -> None:
     """The demonstration's own settings on its own data, with the same arithmetic unencrypted in this
     process, beside a model of the joined table.
     """
-    made = demo_data(data, parties, "linear", 0)
-    table = run_table(arguments("--data", data, "--parties", str(parties)), made.parties)
+    made = demo_data(parties, 0)
+    table = run_table(arguments("--parties", str(parties)), made.parties)
     chosen_settings = RunSettings.of(table).settings
     settings = {each.name: getattr(chosen_settings, each.name) for each in fields(chosen_settings)}
     model = GeneralisedLinear(**{**settings, "protection": Plain(like="blind")})
@@ -118,15 +116,14 @@ def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: in
     def rows(name: str, places: NDArray[np.intp], known: bool) -> Party:
         labels = made.labels[places] if known and name == made.label_party else None
         numbers = made.table[places][:, made.columns[name]]
-        transform = None if made.transform == "none" else made.transform
-        return Party(name, numbers, labels, ids=np.array(made.ids)[places], transform=transform)
+        return Party(name, numbers, labels, ids=np.array(made.ids)[places])
 
     model.fit([rows(name, made.train[name], True) for name in made.parties])
     scores = model.decision_function([rows(name, made.new, False) for name in made.parties])
-    auc = made.auc(dict(zip(np.array(made.ids)[made.new].tolist(), scores.tolist(), strict=True)))
-    baselines = made.baselines("linear")
-    assert auc > baselines.central - 0.01
-    assert baselines.alone is not None and auc > baselines.alone
+    auc = roc_auc_score(made.labels[made.new], scores)
+    central, alone = made.baselines("linear")
+    assert auc > central - 0.01
+    assert alone is not None and auc > alone
 
 
 @pytest.mark.slow
@@ -134,17 +131,10 @@ def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: in
     "words",
     [
         (),
-        ("--objective", "transfer", "--rounds", "1", "--local-steps", "1"),
+        ("--objective", "transfer", "--rounds", "1"),
         pytest.param(("--parties", "4"), marks=pytest.mark.nightly),
         pytest.param(("--objective", "transfer"), marks=pytest.mark.nightly),
-        pytest.param(
-            ("--data", "generated", "--scheme", "ckks", "--parties", "3", "--evaluate-every", "4"),
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            ("--protection", "own-gradient", "--local-steps", "1", "--key-bits", "2048"),
-            marks=pytest.mark.nightly,
-        ),
+        pytest.param(("--protection", "own-gradient"), marks=pytest.mark.nightly),
     ],
 )
 def test_every_way_of_it_is_encrypted_and_good(words: tuple[str, ...], tmp_path: Path) -> None:
@@ -154,7 +144,7 @@ def test_every_way_of_it_is_encrypted_and_good(words: tuple[str, ...], tmp_path:
     if "transfer" not in words:
         assert verdict.startswith(f"{len(CLAIMS)} checks passed, 0 failed, 0 skipped.")
     assert f"{verdict}\n" in text  # all of it, with what it leaves out
-    assert facts["auc"] > (0.9 if "--data" not in words else 0.8)  # type: ignore[operator]
+    assert facts["auc"] > 0.9  # type: ignore[operator]
     if not words:
         assert facts["auc"] > facts["auc_central"] - 0.01  # type: ignore[operator]
         assert facts["auc"] > facts["auc_alone"]  # type: ignore[operator]
@@ -217,7 +207,7 @@ class Screen:
 @pytest.mark.slow
 def test_at_a_terminal_there_are_colours_and_a_line_that_renews_itself(tmp_path: Path) -> None:
     """And Ctrl-C in the middle stops all of it cleanly."""
-    words = ("demo", "--scheme", "plain", "--rounds", "100000", "--folder", str(tmp_path / "demo"))
+    words = ("demo", "--protection", "plain", "--rounds", "100000", "--folder", str(tmp_path / "demo"))
     screen = Screen(*words, cwd=tmp_path)
     screen.until(r"clinic: round .*\r.*[2-9]\d/100000")
     assert "\x1b[1msecurefed demo" in screen.text  # bold
@@ -233,7 +223,5 @@ def test_at_a_terminal_there_are_colours_and_a_line_that_renews_itself(tmp_path:
     assert last.endswith(f"stopped; what was made so far is in {tmp_path / 'demo'}")
     assert "Traceback" not in screen.text
     for name in ("lab", "clinic"):
-        events = [
-            json.loads(line) for line in (tmp_path / "demo" / name / "events.jsonl").read_text().splitlines()
-        ]
-        assert events[-1]["event"] == "stopped", events[-3:]
+        log = tmp_path / "demo" / name / "party.log"
+        assert "stopped; round " in (log.read_text() if name == "lab" else screen.text)

@@ -100,8 +100,7 @@ def test_what_argparse_refuses_has_exit_code_2(capsys: pytest.CaptureFixture[str
 def test_mistakes_in_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "at least 2" in refused(capsys, "demo", "--parties", "1")
     assert "exactly 2" in refused(capsys, "demo", "--parties", "3", "--objective", "transfer")
-    assert "key_bits" in refused(capsys, "demo", "--key-bits", "512")
-    assert "local_steps" in refused(capsys, "demo", "--local-steps", "0")
+    assert "rounds" in refused(capsys, "demo", "--rounds", "0")
     assert "at most 27" in refused(capsys, "demo", "--parties", "40")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
