@@ -22,17 +22,13 @@ STYLE = f"""
 @media(prefers-color-scheme:dark){{:root{{{DARK}}}}}
 .pair{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(300px,100%),1fr));gap:0 28px}}
 @media print{{:root{{color-scheme:light;{LIGHT}}}body{{max-width:none;padding:0}}h2{{break-after:avoid}}
-.plot,tr,.card{{break-inside:avoid}}}}
+.plot,tr{{break-inside:avoid}}}}
 *{{box-sizing:border-box}}
 body{{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);margin:0 auto;
 max-width:920px;padding:28px 20px 60px;overflow-wrap:break-word}}
 h1{{font-size:24px;margin:0 0 2px}}h2{{font-size:18px;margin:38px 0 10px}}
 h3{{font-size:15px;margin:22px 0 6px}}
 p{{margin:6px 0}}ul{{padding-left:20px}}a{{color:var(--link)}}.soft{{color:var(--soft)}}
-.cards{{display:flex;flex-wrap:wrap;gap:10px;margin:18px 0}}
-.card{{background:var(--card);border-radius:8px;padding:10px 14px;min-width:118px;flex:1 0 auto}}
-.card b{{display:block;font-size:20px}}.card span{{color:var(--soft);font-size:13px}}
-.plots{{columns:2 340px;column-gap:28px}}
 .plot{{break-inside:avoid}}.plot h3{{margin:14px 0 2px}}
 table{{border-collapse:collapse;width:100%;font-size:14px;margin:6px 0 14px}}
 th,td{{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}}
@@ -46,12 +42,6 @@ display:inline-block}}
 .part{{color:var(--part);font-weight:600}}
 .evidence{{color:var(--soft);font-size:13px}}
 .lanes th,.lanes td{{text-align:center;padding:3px 8px;border:1px dotted var(--line)}}
-.scale{{margin:14px 0;max-width:640px}}
-.scale div{{display:grid;grid-template-columns:1fr max-content;gap:0 12px;margin:8px 0}}
-.scale i{{grid-column:1/3;display:block;height:10px;border-radius:3px;background:var(--c0);min-width:2px}}
-.scale .other i{{background:var(--soft);opacity:.55}}.scale .own{{font-weight:600}}
-.scale small{{color:var(--soft);font-weight:400}}
-.scale b{{font-variant-numeric:tabular-nums;font-weight:inherit}}
 .wide{{overflow-x:auto;max-width:100%}}
 .plot svg{{width:100%;height:auto;display:block;margin:6px 0}}
 svg text{{fill:var(--ink);font:13px system-ui,sans-serif}}
@@ -75,50 +65,37 @@ table.cells td::before{{content:attr(data-name);color:var(--soft);flex:0 0 34%}}
 table.cells td>span{{flex:1 1 0;min-width:0;overflow-wrap:anywhere}}}}
 """
 
-GLOSSARY: dict[str, str] = {
-    "AUC": "How well scores rank people: the chance that a person of the second class has a higher score "
-    "than one of the first. 0.5 is guessing, 1 is perfect.",
-    "R2": "The part of a number's variation that the model explains: 0 is the mean alone, 1 is perfect.",
-    "95% interval": "If the measurement were repeated with other people like these, 95 of 100 such intervals "
-    "would contain the true value.",
-    "alone": "A model of the label party's own columns, without the other parties, on the same people.",
-    "calibration": "Whether probabilities come true: of people with 30%, about 30 of 100 are of the second "
-    "class.",
+GLOSSARY = {
+    "AUC": "The chance that a person of the second class scores above one of the first. 0.5 is guessing.",
+    "calibration": "Whether probabilities come true: of people with 30%, about 30 of 100 are of the class.",
     "claim": "A sentence about what nobody saw, checked message by message against the transcripts.",
     "communication": "Seconds on the path to the end that messages took, waiting included.",
     "computation": "Seconds on the path to the end that somebody calculated.",
     "held-out rows": "People that the model was not trained on, set aside to measure it.",
     "helper": "A party without data. It has one of two random shares of the model and sees no result.",
     "key-holder": "The party that has the secret key. It decrypts only what comes to it masked.",
-    "label party": "The party that has the labels: what is to be predicted.",
-    "ledger": "Counts opened numbers against the secrets that they depend on. With as many numbers as "
-    "secrets, the secrets could be calculated.",
+    "ledger": "Counts opened numbers against the secrets that could be calculated from them.",
     "local steps": "Updates that a party makes by itself between two exchanges (Q in the paper).",
     "masked": "With a secret random number added. Whoever decrypts it sees noise.",
     "opened": "Decrypted for its owner by the key-holder, masked on the way.",
-    "points": "A probability on the scale of a scorecard. 600 points are odds of 50 to 1 for the first "
-    "class; 20 points more double the odds.",
-    "PSI": "Population stability index: how far the scores of new people are from those of held-out people. "
-    "Below 0.1 they are alike, above 0.25 they are not.",
+    "points": "A probability on a scorecard: 600 are odds of 50 to 1 for the first class, 20 more double.",
+    "R2": "The part of a number's variation that the model explains: 0 is the mean alone, 1 is perfect.",
     "receipt": "Two parties compare fingerprints of all messages between them: both saw the same run.",
-    "ROC curve": "For every possible line between the classes: the share of the second class that is found, "
-    "against the share of the first class that is flagged by mistake.",
+    "ROC curve": "For each line between the classes: what is found of the second, and flagged of the first.",
     "round": "One exchange between the parties, with the local steps that belong to it.",
     "transcript": "A party's own record of everything that it sent, received and opened, without data.",
 }
 
 
 def term(word: str, shown: str | None = None) -> str:
-    """A word with its explanation: on the pointer, and as a footnote."""
-    name = word.replace(" ", "-").lower()
-    tip = escape(GLOSSARY[word], quote=True)
-    return f'<a class="term" href="#term-{name}" title="{tip}">{escape(shown or word)}</a>'
+    """A word that leads to its explanation at the end."""
+    return f'<a class="term" href="#term-{word.replace(" ", "-")}">{escape(shown or word)}</a>'
 
 
-def glossary(words: Iterable[str] = tuple(GLOSSARY)) -> str:
-    """The footnotes."""
+def glossary(words: Iterable[str]) -> str:
+    """The explanations."""
     listed = "".join(
-        f'<dt id="term-{word.replace(" ", "-").lower()}">{escape(word)}</dt><dd>{escape(GLOSSARY[word])}</dd>'
+        f'<dt id="term-{word.replace(" ", "-")}">{escape(word)}</dt><dd>{escape(GLOSSARY[word])}</dd>'
         for word in words
     )
     return f'<h2 id="glossary">Words</h2><dl>{listed}</dl>'

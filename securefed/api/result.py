@@ -13,7 +13,7 @@ from securefed.labels.quality import Holdout
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Outcome
 from securefed.protocols.messages import KINDS
-from securefed.report.summary import RunAccount, received_kinds, saw, seconds_of
+from securefed.report.summary import RunAccount, received_kinds, seconds_of
 from securefed.transport import LocalRun, Path, Transcript
 
 
@@ -104,18 +104,6 @@ class RunResult(RunAccount):
             "bytes_open": self.bytes_open,
             "ledger": [entry.to_dict() for entry in self.ledger],
         }
-
-    def _repr_html_(self) -> str:
-        """Show the head of a report in a notebook."""
-        from securefed.report.page import frame
-
-        blind = self.agreement.reveal == "nothing"
-        sights = {
-            name: saw(transcript, protected=self.protected, blind=blind)
-            for name, transcript in self.transcripts.items()
-        }
-        rows = self.agreement.batches.rows
-        return frame({**self.to_dict(), "party": self.agreement.label_party, "rows": rows}, sights)
 
     def __str__(self) -> str:
         metric = "" if self.metric is None else f", metric {self.metric:.4f}"

@@ -31,7 +31,7 @@ from securefed.process.own_data import load_data
 from securefed.process.party_run import Session
 from securefed.process.recording import Events, Listener
 from securefed.protocols.agreement import trust_lines
-from securefed.report.page import REASONS, seconds, size
+from securefed.report.page import facts, seconds, size
 from securefed.report.summary import PartyAccount
 from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport.network import PeerGone
@@ -163,26 +163,10 @@ def _report(
 
 
 def summary_lines(result: dict[str, Any], timing: dict[str, Any]) -> list[str]:
-    """What a person wants to know first."""
-    settings = result["settings"]
-    guard = "" if result["protected"] else "   NOT PROTECTED"
-    lines = [
-        f"run         {result['run']}: {settings['algorithm']} Q={settings['local_steps']}, "
-        f"{settings['scheme']}{guard}",
-        f"rounds      {result['rounds']}, {REASONS.get(result['reason'], result['reason'])}; "
-        f"{result['rows']:,} rows in common",
-        f"time        training {seconds(timing['computation_seconds'])} computation + "
-        f"{seconds(timing['communication_seconds'])} communication = {seconds(timing['total_seconds'])}; "
-        f"everything since the start {seconds(timing['wall_seconds'])}",
-        f"bytes       {size(result['bytes_sent'])} sent, {size(result['bytes_received'])} received",
-        f"saw         {result['saw']}",
-    ]
-    if result["metric"] is not None:
-        lines.insert(2, f"{result['metric_name']:<11} {result['metric']:.4f} at the last evaluation")
+    """Return what a person wants to know first."""
+    lines = [f"{name:<11} {text}" for name, text in facts(result, timing)]
     if result["settings"]["parties"][-1][0] == result["party"]:
         lines[2:2] = [f"quality     {quality_line(result['holdout'])}", *confusion_lines(result["holdout"])]
-    for name, peer in result["peers"].items():
-        lines.append(f"{name:<11} transcripts {peer['transcripts']}")
     return lines
 
 

@@ -28,9 +28,16 @@ from securefed.process.scoring import (
     read_new_rows,
     write_scores,
 )
-from securefed.report.page import STABILITY, seconds
+from securefed.report.page import seconds
 from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport.network import Endpoint, PeerGone
+
+STABILITY = (
+    (0.1, "these people are like those of the training"),
+    (0.25, "these people differ a little from those of the training; watch the quality"),
+    (float("inf"), "these people differ from those of the training; measure the model again"),
+)
+"""What a population stability index below each limit says."""
 
 DESCRIPTION = """\
 Score new rows with the model of a finished run. All parties of the run take part, each with its own part of

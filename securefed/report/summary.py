@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -36,10 +36,6 @@ class RoundPoint:
     sent: int
     received: int
     metric: float | None = None
-
-    @property
-    def total(self) -> float:
-        return self.computation + self.communication
 
 
 class Timeline:
@@ -89,15 +85,6 @@ class Timeline:
     def history(self) -> list[tuple[int, float]]:
         """(round, metric) of each evaluation."""
         return [(point.number, point.metric) for point in self.points if point.metric is not None]
-
-    def each(self) -> list[RoundPoint]:
-        """What each round took by itself."""
-        counted = ("computation", "communication", "sent", "received")
-        starts = [RoundPoint(-1, 0.0, 0.0, 0, 0), *self.points]
-        return [
-            replace(point, **{name: getattr(point, name) - getattr(start, name) for name in counted})
-            for start, point in zip(starts, self.points, strict=False)
-        ]
 
     def to_list(self) -> list[dict[str, Any]]:
         return [dict(vars(point)) for point in self.points]
@@ -227,7 +214,6 @@ class PartyAccount(RunAccount):
             "alignment": seconds_of(self.alignment),
             "activities": dict(self.activities),
             "rounds": self.timeline.to_list(),
-            "each_round": [asdict(point) for point in self.timeline.each()],
             "parties": {self.party: own}
             | {name: dict(peer["timing"]) for name, peer in self.peers.items() if peer.get("timing")},
         }
@@ -284,7 +270,7 @@ def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
     return f"{' and '.join(sights)}; otherwise {nothing}" if sights else nothing
 
 
-def seconds_of(path: Path | RoundPoint) -> dict[str, float]:
+def seconds_of(path: Path) -> dict[str, float]:
     """Return a path's seconds by name, ready for JSON."""
     return {
         "computation_seconds": path.computation,

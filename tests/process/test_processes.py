@@ -92,7 +92,7 @@ def test_two_parties_train_what_a_simulation_trains_and_predict(fleet: Make) -> 
         timing = json.loads((folder / "timing.json").read_text())
         total = timing["computation_seconds"] + timing["communication_seconds"]
         assert total == pytest.approx(timing["total_seconds"])
-        assert set(timing["parties"]) == set(TWO) and len(timing["each_round"]) == 3
+        assert set(timing["parties"]) == set(TWO) and len(timing["rounds"]) == 3
     predicts(made)
 
 

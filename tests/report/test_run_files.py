@@ -65,7 +65,7 @@ def test_an_account_says_what_was_sent_and_seen() -> None:
     }
     assert result["saw"].startswith("its own gradients (3 openings of 3 numbers)")
     assert timing["total_seconds"] == timing["computation_seconds"] + timing["communication_seconds"]
-    assert [row["number"] for row in timing["each_round"]] == [0, 1, 2]
+    assert [row["number"] for row in timing["rounds"]] == [0, 1, 2]
     assert result["history"] == [[0, 0.5], [1, 0.6], [2, 0.7]] and result["metric"] == 0.7
     json.dumps([result, timing], allow_nan=False)
 
@@ -85,25 +85,21 @@ def test_nothing_seen_is_said_so() -> None:
 
 def test_the_report_is_one_page_that_needs_nothing(tmp_path: Path) -> None:
     made = account()
-    page = render(made.result(), made.timing(), "<h2>More</h2>")
+    page = render({**made.result(), "holdout": HELD}, made.timing(), "<h2>More</h2>")
     drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    assert len(drawings) == 1 + 2  # metric, computation and communication
+    assert len(drawings) == 2
     for drawing in drawings:
         parsed(drawing)
     assert not re.search(r"src=|href=\"(?!#|data:)|<script|@import|url\(", page)
     assert "<h2>More</h2>" in page and "contribution" in page
 
 
-def test_bars_are_to_scale_with_the_longest_first() -> None:
+def test_what_took_longest_comes_first() -> None:
     made = account()
-    timing = {**made.timing(), "activities": {"encrypt": 1.0, "decrypt": 4.0, "open": 0.0}}
+    timing = {**made.timing(), "activities": {"encrypt": 1.0, "decrypt": 4.0}}
     page = render(made.result(), timing)
-    drawn = page[page.index("computed</h3>") :]
-    assert re.findall(r"<span>(\w+)</span><b>([^<]*)</b><i style=\"width:([\d.]+)%", drawn)[:2] == [
-        ("decrypt", "4.0 s", "100.0"),
-        ("encrypt", "1.0 s", "25.0"),
-    ]
-    assert "<span>open</span>" not in drawn
+    assert page.index("<span>decrypt</span>") < page.index("<span>encrypt</span>") and "<span>4.0 s" in page
+    assert "<span>contribution</span>" in page
 
 
 def test_names_in_a_report_are_text_and_not_markup() -> None:
@@ -135,13 +131,6 @@ def test_a_timeline_goes_on_where_it_stood() -> None:
     last = kept.points[-1]
     assert kept.path(ClockPath(1.0, 2.0)) == ClockPath(last.computation + 1.0, last.communication + 2.0)
     assert kept.history == [(0, 0.5), (1, 0.6)]
-
-
-def test_each_round_adds_up_to_the_whole() -> None:
-    made = account()
-    each = made.timeline.each()
-    assert sum(point.sent for point in each) == made.timeline.points[-1].sent
-    assert sum(point.total for point in each) == pytest.approx(made.timeline.points[-1].total)
 
 
 def test_numbers_as_people_read_them() -> None:
@@ -205,35 +194,30 @@ HELD = {
 
 def test_quality_stands_first_with_its_interval_curves_and_confusion() -> None:
     made = account(CLEAR)
-    new = {**HELD, "rows": 171, "value": 0.95, "central": 0.96, "alone": 0.7}
-    page = render({**made.result(), "holdout": HELD, "new_people": new}, made.timing())
-    assert page.index("on 171 new people") < page.index(">held-out rows</a></h2>") < page.index("<details>")
-    assert "0.91 <small>95%: 0.88 to 0.94</small>" in page and "0.9123" not in page
-    assert page.count(">ROC curve</a></h3>") == 1 and ">Calibration</a></h3>" in page
+    page = render({**made.result(), "holdout": HELD}, made.timing())
+    assert page.index(">held-out rows</a></h2>") < page.index("<details>")
+    assert "0.91 (95%: 0.88 to 0.94)" in page and "0.9123" not in page and "bank alone" in page
+    assert page.count(">ROC curve</a></h3>") == 1 and ">calibration</a></h3>" in page
     assert "predicted 1</th>" in page and "<span>80%</span>" in page
-    alone = render({**made.result(), "holdout": HELD}, made.timing())
-    assert alone.count(">ROC curve</a></h3>") == 1
 
 
-def test_gain_lift_points_and_stability_are_on_the_page() -> None:
+def test_gain_lift_and_points_are_on_the_page() -> None:
     made = account(CLEAR)
     group = {"people": 40, "found": 0.37, "rate": 0.9, "lift": 3.7, "points": 512.4}
-    new = {**HELD, "central": 0.96, "psi": 0.31, "curves": {"gain": [group]}}
-    page = render({**made.result(), "holdout": HELD, "new_people": new}, made.timing())
+    page = render({**made.result(), "holdout": {**HELD, "curves": {"gain": [group]}}}, made.timing())
     cells = [f"<span>{text}</span>" for text in ("40", "37%", "90%", "3.70", "512")]
     assert all(cell in page for cell in cells) and "points up to" in page
-    assert "PSI</a> 0.31: these people differ from those of the training; measure" in page
     unpriced = {**HELD, "curves": {"gain": [{**group, "points": None}]}}
     alone = render({**made.result(), "holdout": unpriced}, made.timing())
-    assert "3.70" in alone and "points up to" not in alone and "PSI</a>" not in alone
+    assert "3.70" in alone and "points up to" not in alone
 
 
 def test_settings_are_words() -> None:
     page = render({**account(CLEAR).result(), "holdout": HELD}, account(CLEAR).timing())
     settings = page[page.index('id="settings"') : page.index('id="glossary"')]
-    for repr_ in ("None", "True", "False", "Batches(", "[", "_"):
+    for repr_ in ("<span>None", "<span>True", "<span>False", "["):
         assert repr_ not in settings
-    assert "parameters)" in settings and "not set" in settings
+    assert "not set" in settings
 
 
 def test_one_side_says_once_whether_the_transcripts_agree() -> None:
