@@ -291,6 +291,8 @@ class Session:
         self._save_preparation(None)
         self.keys.keep_count(now=True)
         link.transcript.close()
+        # Twice: the others may be gone after this, and a damaged record would ask for them again.
+        recorder.write(rounds, reason, done=True)
         recorder.write(rounds, reason, done=True)
         self.account = self._account(
             plan.instance, recorder.agreement, rounds, reason, recorder.totals, recorder.path

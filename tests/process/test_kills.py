@@ -103,6 +103,23 @@ def test_a_kill_after_the_last_write_is_no_fault_of_the_next_start(fleet: Make) 
 
 
 @pytest.mark.slow
+def test_a_party_that_is_done_needs_nobody_for_a_damaged_record(fleet: Make) -> None:
+    made = fleet(TWO, scheme="plain", **OPEN, rounds=5)
+    for name in TWO:
+        made.settings(name, {"wait": 5})
+    made.mortal("bank", ("securefed.cli.party:write_run", 1))
+    made.start_all("party", "--resume")
+    made.processes["bank"].wait(PATIENT)
+    path = made.run_folder("bank") / "checkpoints-bank.sfc"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    made.processes["shop"].wait(PATIENT)  # it waits for the bank for a while, and is content
+    made.start("bank", "party", "--resume")
+    made.all_good()
+    assert "is set aside" in made.log("bank")
+
+
+@pytest.mark.slow
 def test_four_parties_and_a_key_holder_with_adam_in_plain(fleet: Make) -> None:
     settings = {**OPEN, "rounds": 200, "optimiser": "adam", "learning_rate": 0.02}
     made = fleet(FOUR, scheme="plain", **settings)
