@@ -7,7 +7,7 @@ peer, damaged files, an operator's mistakes. Parties that end are started again 
 A run *survived* when all parties end with exit code 0, the same rounds, transcripts that agree, the model of
 an unbroken run, and each score booked once. It is *lost* when a party ends with exit code 2, a traceback or
 another model, and *stuck* when it takes longer than everything that may be waited for. A failure is printed
-with its seed: `--seed N --faults 25 --scene NAME` plays that run again with the same choices. Processes are
+with its seed: `--seed N --faults 40 --scene NAME` plays that run again with the same choices. Processes are
 not deterministic.
 """
 
@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ BLIND_TRANSFER: dict[str, Any] = {
     "rounds": 12,
 }
 SCENES = (
-    Scene("plain", 2, {**OPEN, "scheme": "plain", "rounds": 400}),
+    Scene("plain", 2, {**OPEN, "scheme": "plain", "rounds": 800}),
     Scene("scored", 2, SCORED, tolerance=BLURRED),
     Scene("four plain", 4, {**OPEN, "scheme": "plain", "rounds": 80}),
     Scene("paillier", 2, {**OPEN, "scheme": "paillier", "rounds": 60}, engine=2),
@@ -81,7 +82,7 @@ QUICK = ("plain", "scored")
 KINDS_NEEDED = 10
 GROWTH_MB = 200.0
 """More memory than in an unbroken run: what no fault may cause."""
-FAULTS_A_RUN, QUICK_FAULTS = 25, 14
+FAULTS_A_RUN, QUICK_FAULTS = 40, 14
 """At most: a run may end before."""
 ENDINGS: dict[str, Callable[[Fleet, int], Outcome]] = {"expiry": expiry, "middlebox": middlebox}
 SLOW_TO_END = (
@@ -127,9 +128,8 @@ def judge(ground: Ground, outcome: Outcome) -> None:
 
 
 def bars(outcomes: Sequence[Outcome], asked: int) -> list[dict[str, Any]]:
-    """The bars of issue 25: faults, kinds, nothing lost, nothing stuck, no double booking, bounded memory."""
-    faults: Counter[str] = sum((outcome.faults for outcome in outcomes), Counter())
-    verdicts = Counter(outcome.verdict for outcome in outcomes)
+    """The bars: faults, kinds, nothing lost, nothing stuck, no double booking, bounded memory."""
+    faults, verdicts = _count(outcomes), Counter(outcome.verdict for outcome in outcomes)
     kinds = sorted(kind for kind, count in faults.items() if count)
     rows = [
         _bar("faults", sum(faults.values()), asked, "more", f"{len(outcomes)} runs"),
@@ -148,6 +148,11 @@ def bars(outcomes: Sequence[Outcome], asked: int) -> list[dict[str, Any]]:
     return rows
 
 
+def _count(outcomes: Sequence[Outcome]) -> Counter[str]:
+    """How often each kind of fault was done."""
+    return sum((outcome.faults for outcome in outcomes), Counter())
+
+
 def _bar(name: str, value: float, bar: float, better: str, note: str) -> dict[str, Any]:
     met = value <= bar if better == "less" else value >= bar
     return {"name": name, "value": value, "bar": bar, "better": better, "met": met, "note": note}
@@ -157,6 +162,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--faults", type=int, help="so many over all runs; default 1000, --quick 30")
     parser.add_argument("--mutations", type=int, help="instead: so many mutated messages, frames and files")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after so many")
+    parser.add_argument("--lanes", type=int, default=3, help="so many runs at once; default 3")
     parser.add_argument("--scene", action="append", metavar="NAME", help="only this one; may be repeated")
 
 
@@ -173,10 +179,9 @@ def chosen(args: argparse.Namespace) -> list[str]:
 class Stage:
     """Plays scenes. The fleets are made when they are first needed."""
 
-    def __init__(self, folder: Path, stack: ExitStack, *, quick: bool) -> None:
-        self._folder, self._stack, self._quick = folder, stack, quick
+    def __init__(self, folder: Path, stack: ExitStack, outcomes: Sequence[Outcome], *, quick: bool) -> None:
+        self._folder, self._stack, self._outcomes, self._quick = folder, stack, outcomes, quick
         self._grounds: dict[str, Ground] = {}
-        self._done: Counter[str] = Counter()
 
     def play(self, name: str, seed: int, most: int) -> Outcome:
         """One run of a scene with at most so many faults."""
@@ -186,14 +191,14 @@ class Stage:
         if name in ENDINGS:
             outcome = ENDINGS[name](ground.fleet, seed)
         else:
+            before = _count(self._outcomes)
             longest = 2.0 if self._quick else 5.0
-            torment = Torment(ground.fleet, seed, longest=longest, peak_mb=ground.peak_mb, before=self._done)
+            torment = Torment(ground.fleet, seed, longest=longest, peak_mb=ground.peak_mb, before=before)
             outcome = torment.run(min(most, QUICK_FAULTS if self._quick else FAULTS_A_RUN))
         if outcome.verdict == "survived":
             judge(ground, outcome)
         if outcome.verdict != "survived":
             outcome.tails = ground.fleet.tails()
-        self._done += outcome.faults
         return outcome
 
     def _ground(self, name: str) -> Ground:
@@ -214,18 +219,27 @@ def run(args: argparse.Namespace) -> int:
     if args.mutations:
         return _mutate(args)
     facts = machine.describe(())
-    names, outcomes = chosen(args), list[Outcome]()
+    names, outcomes, begun = chosen(args), list[Outcome](), time.monotonic()
     asked = args.faults or (30 if args.quick else 1000)
-    done = number = 0
-    end = time.monotonic() + 60 * args.minutes
-    with tempfile.TemporaryDirectory(prefix="securefed-chaos-") as folder, ExitStack() as stack:
-        stage = Stage(Path(folder), stack, quick=args.quick)
-        while done < asked and time.monotonic() < end:
-            outcome = stage.play(names[number % len(names)], args.seed + number, asked - done)
+
+    def play(lane: int) -> None:
+        """Play the scenes of a lane in turn."""
+        stage, number = Stage(Path(folder) / str(lane), stack, outcomes, quick=args.quick), lane
+        own = names[lane::lanes]
+        while (left := asked - _count(outcomes).total()) > 0 and time.monotonic() < begun + 60 * args.minutes:
+            outcome = stage.play(own[number // lanes % len(own)], args.seed + number, left)
             outcomes.append(outcome)
             print(_line(outcome), flush=True)
-            done += sum(outcome.faults.values())
-            number += 1
+            number += lanes
+
+    lanes = min(args.lanes, len(names))
+    with (
+        tempfile.TemporaryDirectory(prefix="securefed-chaos-") as folder,
+        ExitStack() as stack,
+        ThreadPoolExecutor(lanes) as pool,
+    ):
+        list(pool.map(play, range(lanes)))
+    print(f"{(time.monotonic() - begun) / 60:.1f} minutes, {lanes} runs at once")
     rows = bars(outcomes, asked)
     _report(outcomes, rows)
     if args.json is not None:
@@ -262,8 +276,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def _report(outcomes: Sequence[Outcome], rows: Sequence[dict[str, Any]]) -> None:
-    faults: Counter[str] = sum((outcome.faults for outcome in outcomes), Counter())
-    verdicts = Counter(outcome.verdict for outcome in outcomes)
+    faults, verdicts = _count(outcomes), Counter(outcome.verdict for outcome in outcomes)
     print(f"\n{len(outcomes)} runs: {', '.join(f'{count} {word}' for word, count in verdicts.items())}")
     print("faults: " + (", ".join(f"{count} {kind}" for kind, count in sorted(faults.items())) or "none"))
     _print_bars(rows)

@@ -67,20 +67,17 @@ def renewal(fleet: Fleet, seed: int, faults: int) -> Outcome:
 
 def _renew(fleet: Fleet, name: str, most: int | None = None) -> subprocess.Popen[bytes]:
     """Start a renewal; no file may get longer than `most` bytes."""
-
-    def limit() -> None:
-        if most is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
-
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [*COMMAND, "init", name, "--folder", str(fleet.folder / name), "--renew", "tls", "-q"],
         cwd=ROOT,
         env=fleet.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        preexec_fn=limit,
     )
+    if most is not None:  # long before it writes anything
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+    return process
 
 
 def _timed(fleet: Fleet, name: str) -> float:

@@ -27,6 +27,9 @@ __all__ = ["KINDS", "Outcome", "Torment", "control_characters", "traceback_of"]
 
 STUCK_SECONDS = 420.0
 """After the last fault. Everything that a party waits for is over before."""
+LONGEST_PAUSE = 5.0
+PROGRESS = (0, 0, 1, 600)
+"""Bytes of events that parties write between two faults, so that faults meet a training at any load."""
 KINDS = (
     *FAULTS,
     "kill",
@@ -130,14 +133,17 @@ class Torment:
         fleet.clean()
         for name in fleet.everybody:
             fleet.start(name)
-        due = begun + self.chance.uniform(0.0, 3.0)
-        last = begun
+        due = last = begun + self.chance.uniform(0.0, 3.0)
+        goal = 0
         try:
             while outcome.verdict == "survived" and not self._over():
                 now = time.monotonic()
-                if sum(outcome.faults.values()) + len(self._doomed) < faults and now >= due:
+                left = faults - sum(outcome.faults.values()) - len(self._doomed)
+                moved = fleet.progress() >= goal or now - last > LONGEST_PAUSE
+                if left > 0 and now >= due and moved:
                     self._strike(now)
                     last, due = now, now + self.chance.uniform(0.05, 1.2)
+                    goal = fleet.progress() + self.chance.choice(PROGRESS)
                 self._supervise(now)
                 if now - last > STUCK_SECONDS:
                     outcome.verdict, outcome.why = "stuck", self._last_lines()
@@ -175,7 +181,8 @@ class Torment:
         """Do one fault that can be done now."""
         done = self._before + self.outcome.faults
         kinds = sorted(KINDS, key=lambda kind: (done[kind], self.chance.random()))
-        victim = self.chance.choice(self.fleet.everybody)
+        there = [name for name in self.fleet.everybody if self._code(name) is None]
+        victim = self.chance.choice(there or self.fleet.everybody)
         for kind in kinds:
             if self._do(kind, victim, now):
                 self.outcome.faults[kind] += kind != "dead worker"

@@ -284,6 +284,11 @@ class Fleet:
                     return int(event["round"])
         return 0
 
+    def progress(self) -> int:
+        """Bytes of events that all parties have reported."""
+        paths = [self.folder / f"{name}.events" for name in self.everybody]
+        return sum(path.stat().st_size for path in paths if path.exists())
+
     def log(self, name: str) -> str:
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
