@@ -125,11 +125,3 @@ def test_two_parties_ledgers_are_put_together() -> None:
     assert {entry.party for entry in result.ledger} == {"A", "B"}
     ratios = [entry.ratio for entry in result.ledger if not entry.advisory]
     assert ratios == sorted(ratios, reverse=True)
-
-
-def test_a_notebook_shows_the_head_of_a_report() -> None:
-    result, _ = run("ckks")
-    shown = result._repr_html_()
-    assert shown.startswith("<iframe srcdoc=") and shown.endswith("</iframe>")
-    assert "What each party saw" in shown and "sent by all parties" in shown
-    assert "<script" not in shown and "&lt;script" not in shown
