@@ -38,6 +38,7 @@ from securefed.transport import Path as Clock
 from securefed.transport import get_network
 
 HOST = "127.0.0.1"
+PASSPHRASE = "keys of one bench"  # noqa: S105
 ROOT = Path(__file__).parent.parent
 
 
@@ -73,7 +74,7 @@ def measure(spec: Spec) -> dict[str, dict[str, Any]]:
         for name in names:
             identity = Identity.generate(name)
             (where / name).mkdir()
-            identity.save(where / name)
+            identity.save(where / name, PASSPHRASE)
             (where / f"{name}.pem").write_bytes(identity.certificate.pem)
         (where / "settings.json").write_text(json.dumps({"spec": spec.to_dict(), "ports": ports}))
         command = [sys.executable, "-m", "bench.real", folder]
@@ -114,7 +115,7 @@ def party(folder: Path, name: str) -> None:
         holder = generate(spec.scheme, key_bits=spec.key_bits)
         guard = ScoreGuard(party=name, mode="off")  # public data, looked at in every round
         context = PartyContext(holder, mapper, task.evaluation(name), on_round, guard)
-        identity, listen = Identity.load(folder / name), f"{HOST}:{settings['ports'][name]}"
+        identity, listen = Identity.load(folder / name, PASSPHRASE), f"{HOST}:{settings['ports'][name]}"
         with Endpoint(identity, listen=listen, peers=peers) as endpoint:
             program = task.program(name, context)
             done = endpoint.run(program, run="bench", kinds=KINDS, settings=agreement.to_dict())

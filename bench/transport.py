@@ -41,6 +41,7 @@ TRIPS, SMALL = 1000, 200
 """Round trips of messages of so many bytes."""
 KINDS = ("block", "silent-block", "taken", "ping", "pong")
 HOST = "127.0.0.1"
+PASSPHRASE = "keys of one bench"  # noqa: S105
 WARM = 50
 
 
@@ -128,7 +129,7 @@ def measure(mib: int, repeats: int) -> tuple[list[Row], float]:
     payload = secrets.token_bytes(mib * MIB)
     taken: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        other.save(folder)
+        other.save(folder, PASSPHRASE)
         (Path(folder) / "peer.pem").write_bytes(identity.certificate.pem)
         (Path(folder) / "settings.json").write_text(json.dumps({"mib": mib}))
         command = [sys.executable, "-m", "bench.transport", folder, *map(str, ports)]
@@ -161,7 +162,7 @@ def measure(mib: int, repeats: int) -> tuple[list[Row], float]:
 
 
 def second_process(folder: str, ours: int, theirs: int, bare: int) -> None:
-    identity = Identity.load(folder)
+    identity = Identity.load(folder, PASSPHRASE)
     mib = json.loads((Path(folder) / "settings.json").read_text())["mib"]
     peers = {"sender": Peer(f"{HOST}:{ours}", Certificate.read(Path(folder) / "peer.pem"))}
     plain = socket.create_connection((HOST, bare))

@@ -37,7 +37,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 HEADER, FIELDS = {"transcript", "release", "party", "run"}, {
@@ -114,12 +114,9 @@ def check_certificate(party: Witness) -> str:
         raise Wrong(f"the certificate is of {str(name)[:60]!r}")
     data, signature = KEY + bytes.fromhex(party.signed["key"]), bytes.fromhex(party.signed["vouched"])
     public = certificate.public_key()
-    if isinstance(public, ec.EllipticCurvePublicKey):
-        public.verify(signature, data, ec.ECDSA(hashes.SHA256()))
-    elif isinstance(public, rsa.RSAPublicKey):
-        public.verify(signature, data, padding.PKCS1v15(), hashes.SHA256())
-    else:
-        raise Wrong("the certificate holds neither an ECDSA nor an RSA key")
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        raise Wrong("the certificate does not hold an ECDSA key")
+    public.verify(signature, data, ec.ECDSA(hashes.SHA256()))
     return certificate.fingerprint(hashes.SHA256()).hex(":")
 
 

@@ -26,12 +26,10 @@ from securefed.transport.identity import (
     CERTIFICATE_FILE,
     KEY_FILE,
     NOT_LISTENING,
-    SEALED_KEY_FILE,
     Certificate,
     Identity,
     check_listen,
     check_party_name,
-    finish_renewal,
     parse_address,
 )
 
@@ -179,17 +177,13 @@ def make_party_folder(
 
 def _own_identity(folder: Path, name: str, passphrase: str, days: int) -> Identity:
     """Return the identity that an interrupted `init` left in the folder, or make one."""
-    has_key = any((folder / each).exists() for each in (SEALED_KEY_FILE, KEY_FILE))
-    if has_key and (folder / CERTIFICATE_FILE).exists():
+    if (folder / KEY_FILE).exists():
         identity = Identity.load(folder, passphrase)
         if identity.name != name:
             raise SettingError(f"name: {name!r} given, {folder} is the party {identity.name!r}")
         return identity
     identity = Identity.generate(name, days=days)
-    if has_key:  # without a certificate nobody knows this key; it is kept all the same
-        identity.replace(folder, passphrase, _stamp())
-    else:
-        identity.save(folder, passphrase)
+    identity.save(folder, passphrase)
     return identity
 
 
@@ -198,17 +192,14 @@ def _stamp() -> str:
 
 
 def _check_party(folder: Path, name: str) -> None:
-    finish_renewal(folder)
-    missing = [] if (folder / CERTIFICATE_FILE).exists() else [CERTIFICATE_FILE]
-    if not any((folder / each).exists() for each in (SEALED_KEY_FILE, KEY_FILE)):
-        missing.append(SEALED_KEY_FILE)
-    if len(missing) == 2:
+    if not (folder / PARTY_FILE).exists():
         raise SettingError(f"{folder} holds no party; `securefed init {name}` makes one")
-    if missing:
-        raise SettingError(
-            f"{folder}: {missing[0]} is missing; put it back from a backup, or move {PARTY_FILE} away and "
-            f"let `securefed init {name} --folder {folder}` make a new identity"
-        )
+    for file in (KEY_FILE, CERTIFICATE_FILE):
+        if not (folder / file).exists():
+            raise SettingError(
+                f"{folder}: {file} is missing; put it back from a backup, or move {PARTY_FILE} away and "
+                f"let `securefed init {name} --folder {folder}` go on"
+            )
     known = Certificate.read(folder / CERTIFICATE_FILE).name
     if known != name:
         raise SettingError(f"name: {name!r} given, {folder} is the party {known!r}")

@@ -36,13 +36,9 @@ from securefed.settings.party import PartyFile
 from securefed.transport import Transcript
 from securefed.transport.identity import (
     KEY_FILE,
-    SEALED_KEY_FILE,
     Certificate,
     Identity,
-    IdentityError,
     check_validity,
-    guessed_cheaply,
-    sealed_private_key,
 )
 
 CHECKPOINT_KEY, SIGNING_KEY = "checkpoint-key.skf", "signing-key.skf"
@@ -69,7 +65,7 @@ def make_he_key(folder: Path, kind: str, key_bits: int, passphrase: str, *, over
 
 def make_key(folder: Path, name: str, passphrase: str) -> None:
     """Write a random key, under the same derivation as the TLS key where there is one: one opens both."""
-    beside = folder / SEALED_KEY_FILE
+    beside = folder / KEY_FILE
     write_key_file(
         folder / name,
         secrets.token_bytes(KEY_LENGTH),
@@ -84,23 +80,12 @@ def change_passphrase(folder: Path, old: str, new: str) -> list[str]:
 
     Nothing is written before all of them could be read, and each file is replaced as a whole. One that is
     under the new passphrase already stays: a change that was interrupted is finished by doing it again.
-    A TLS key in a PEM text under the passphrase becomes a key file like the others.
     """
     # A name with a dot is what an interrupted write left: no key, and never read.
     files = sorted(path for path in folder.glob("*.skf*") if not path.name.startswith("."))
     sealed = {path: _either(path, old, new) for path in files}
-    texts = {}
-    for path in sorted(folder.glob(f"{KEY_FILE}*")):
-        try:
-            secret = sealed_private_key(path, old)
-        except IdentityError:
-            secret = sealed_private_key(path, new)
-        texts[path] = KeyFile("tls", secret)
-        sealed[path.with_name(path.name.replace(KEY_FILE, SEALED_KEY_FILE))] = texts[path]
     for path, key in sealed.items():
         write_key_file(path, key.secret, new, label=key.label, overwrite=True)
-    for path in texts:
-        path.unlink()
     return [path.name for path in sealed]
 
 
@@ -124,12 +109,6 @@ class PartyKeys:
         """
         self._folder, self._passphrase, self._kind = folder, passphrase, kind
         self.identity = Identity.load(folder, passphrase)
-        if guessed_cheaply(folder):
-            logging.getLogger("securefed").warning(
-                f"{folder / KEY_FILE} makes the passphrase of all keys cheap to guess (OpenSSL's "
-                f"derivation); securefed init {self.identity.name} --renew passphrase puts it under scrypt "
-                "like the others"
-            )
         self.checkpoint_key = self._read(CHECKPOINT_KEY)
         self.holder = self._load_holder(kind) if holds and kind is not None else None
         self._saved = 0

@@ -49,7 +49,6 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
         "",
         "# One table for each other party: its address, and the certificate that its operator handed over.",
         f"# Compare fingerprints by telephone: `securefed init {name} --show` prints this party's.",
-        "# Organisations that share an authority may name its certificate (authority) instead.",
     ]
     for peer in everybody:
         if peer != name:

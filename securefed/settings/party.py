@@ -2,7 +2,7 @@
 
     [party]     name, role, listen, folder, ...        this party's own business
     [data]      file, id, label, columns, ...          likewise
-    [peers.X]   address, certificate or authority      one table for each other party
+    [peers.X]   address and certificate                one table for each other party
     [run]       name, parties, objective, rounds, ...  the same at all parties, compared when they meet
     [run.protection]   kind, scheme, ...               likewise
 
@@ -237,19 +237,15 @@ def _peer(path: Path, name: str, table: Any) -> Peer:
     where = f"{path} [peers.{name}]"
     if not isinstance(table, dict):
         raise SettingError(f"{where}: a table with address and certificate is expected")
-    check_keys(where, table, ("address", "certificate", "authority"))
+    check_keys(where, table, ("address", "certificate"))
     pinned = table.get("certificate", [])
     paths = pinned if isinstance(pinned, list) else [pinned]
-    texts = {
-        key: check_text(f"{where}: {key}", value) for key, value in table.items() if key != "certificate"
-    }
-    if "address" not in texts:
+    if "address" not in table:
         raise SettingError(f'{where}: address is missing ("none" if {name} listens on nothing)')
-    address = texts.pop("address")
+    address = check_text(f"{where}: address", table["address"])
     try:
         pins = tuple(Certificate.read(path.parent / check_text("certificate", each)) for each in paths)
-        authority = Certificate.read(path.parent / texts["authority"]) if "authority" in texts else None
-        return Peer(address, pins or None, authority)
+        return Peer(address, pins)
     except SecurefedError as error:
         raise SettingError(f"{where}: {error}") from None
 

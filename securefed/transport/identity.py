@@ -2,16 +2,14 @@
 
 A party makes its own key and a self-signed certificate (ECDSA on P-256, SHA-256). Its operator gives the
 certificate to the other operators over a trusted channel, and each of them pins it. No other certificate
-speaks for that party. Parties with a certificate authority can name it for a peer instead. Then every
-certificate that it issued directly for the peer's name is accepted.
+speaks for that party.
 
     TransportError
     `-- IdentityError        a key or certificate cannot be used
 
-No repr and no error message contains the private key, and its file has mode 0600. With a passphrase it is a
-key file like the others (tls-key.skf, scrypt: securefed.crypto.keyfile). Without one it is a PEM text
-(tls-key.pem). A PEM text under a passphrase, from an older release or an authority's tools, is read too.
-OpenSSL's derivation makes guessing its passphrase a thousand times cheaper; `guessed_cheaply` detects that.
+tls-key.skf holds the key and the certificate under a passphrase (securefed.crypto.keyfile). So a renewal
+replaces both at once. certificate.pem is a copy for the other operators. No repr and no error message
+contains the private key.
 """
 
 from __future__ import annotations
@@ -19,25 +17,24 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from securefed.crypto.keyfile import read_key_file, write_key_file
 from securefed.declare import check_integer
 from securefed.errors import KeyFileError, SettingError
-from securefed.files import StorageError, read_bounded, storage_error, write_atomically
+from securefed.files import write_atomically
 from securefed.transport.message import TransportError
 
-KEY_FILE = "tls-key.pem"
-SEALED_KEY_FILE = "tls-key.skf"
+KEY_FILE = "tls-key.skf"
 CERTIFICATE_FILE = "certificate.pem"
 NOT_LISTENING = "none"
 """The address of a party that opens all connections itself, for example behind a firewall."""
@@ -55,9 +52,8 @@ UNREADABLE = (
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
+PKCS8 = serialization.PrivateFormat.PKCS8
 PEM_BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-
-PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 class IdentityError(TransportError):
@@ -116,12 +112,7 @@ class Certificate:
         try:
             parsed = x509.load_pem_x509_certificate(block.group())
             certificate = cls(parsed.public_bytes(serialization.Encoding.DER))
-            _ = (
-                certificate.name,
-                certificate.names,
-                certificate.is_authority,
-                certificate.ends,
-            )  # all of it readable, or refused here
+            _ = certificate.name, certificate.ends  # readable, or refused here
         except UNREADABLE:
             raise IdentityError("certificate: what was given is not a readable X.509 certificate") from None
         return certificate
@@ -153,19 +144,9 @@ class Certificate:
         return self._x509.subject.public_bytes()
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The DNS names that it is valid for."""
-        try:
-            extension = self._x509.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        except x509.ExtensionNotFound:
-            return ()
-        return tuple(extension.value.get_values_for_type(x509.DNSName))
-
-    @property
     def fingerprint(self) -> str:
         """SHA-256 over the DER form, for operators to compare by telephone."""
-        digest = self._x509.fingerprint(hashes.SHA256()).hex()
-        return ":".join(digest[i : i + 2] for i in range(0, len(digest), 2))
+        return self._x509.fingerprint(hashes.SHA256()).hex(":")
 
     @property
     def begins(self) -> datetime:
@@ -175,22 +156,6 @@ class Certificate:
     def ends(self) -> datetime:
         return self._x509.not_valid_after_utc
 
-    @property
-    def is_authority(self) -> bool:
-        try:
-            extension = self._x509.extensions.get_extension_for_class(x509.BasicConstraints)
-        except x509.ExtensionNotFound:
-            return False
-        return bool(extension.value.ca)
-
-    def issued(self, other: Certificate) -> bool:
-        """Return whether this certificate's key signed the other, directly."""
-        try:
-            other._x509.verify_directly_issued_by(self._x509)
-        except (*UNREADABLE, TypeError, InvalidSignature):
-            return False
-        return True
-
     def __repr__(self) -> str:
         short = self.fingerprint[:23]
         return f"<certificate of {self.name!r} until {self.ends:%Y-%m-%d}, SHA-256 {short}...>"
@@ -198,33 +163,25 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another party: its address, and its certificates or the authority for its name.
+    """Another party: its address, and its certificate, or two of them while it changes to a new one.
 
-    The address is "none" if that party listens on nothing and connects to this one. Two certificates may be
-    pinned, so that the party can change from one to the other at any moment.
+    The address is "none" if that party listens on nothing and connects to this one.
     """
 
     address: str
-    certificate: Certificate | tuple[Certificate, ...] | None = None
-    authority: Certificate | None = None
+    certificate: Certificate | tuple[Certificate, ...]
 
     def __post_init__(self) -> None:
         if self.listens and parse_address(self.address)[1] == 0:
             raise SettingError(f"address: {self.address!r} given, a peer needs a port from 1 to 65535")
-        if (self.certificate is None) == (self.authority is None):
-            raise SettingError("peer: exactly one of certificate and authority has to be given")
-        for certificate in self.pins:
-            if certificate.is_authority:
-                # Whoever holds an authority's key can make certificates, so pinning one pins nothing.
-                raise IdentityError(
-                    f"certificate: {certificate.name!r} is a certificate authority; name it as the "
-                    "peer's authority, or pin the party's own certificate"
-                )
-        self._check_pair()
-        if self.authority is not None and not self.authority.is_authority:
-            raise IdentityError(
-                f"authority: {self.authority.name!r} is not a certificate authority; pin it as the "
-                "peer's certificate"
+        pins = self.pins
+        if not 1 <= len(pins) <= MOST_PINS:
+            raise SettingError(f"certificate: {len(pins)} given, one or {MOST_PINS} are allowed")
+        # TLS looks trusted certificates up by their subject, and finds one of two with the same.
+        if len({pin.subject for pin in pins}) < len(pins) or len({pin.name for pin in pins}) > 1:
+            raise SettingError(
+                f"certificate: the two of {pins[0].name!r} cannot be pinned together: they are the same, for "
+                "different names, or both of an older release"
             )
 
     @property
@@ -232,36 +189,19 @@ class Peer:
         """Whether it accepts connections."""
         return self.address != NOT_LISTENING
 
-    def _check_pair(self) -> None:
-        """TLS looks trusted certificates up by their subject, and finds one of two with the same."""
-        pins = self.pins
-        if self.certificate is not None and not 1 <= len(pins) <= MOST_PINS:
-            raise SettingError(f"certificate: {len(pins)} given, one or {MOST_PINS} are allowed")
-        if len(pins) == len({pin.subject for pin in pins}) and len({pin.names for pin in pins}) <= 1:
-            return
-        raise SettingError(
-            f"certificate: the two of {pins[0].name!r} cannot be pinned together: they are the same, for "
-            "different names, or both of an older release"
-        )
-
     @property
     def pins(self) -> tuple[Certificate, ...]:
-        """The pinned certificates; none if an authority is named."""
-        if self.certificate is None:
-            return ()
+        """The pinned certificates."""
         return self.certificate if isinstance(self.certificate, tuple) else (self.certificate,)
 
     @property
     def anchors(self) -> bytes:
-        """TLS's trust anchors for this peer as PEM: the pinned certificates, or the authority."""
-        trusted = self.pins if self.authority is None else (self.authority,)
-        return b"".join(each.pem for each in trusted)
+        """TLS's trust anchors for this peer, as PEM."""
+        return b"".join(pin.pem for pin in self.pins)
 
-    def speaks(self, name: str, shown: Certificate) -> bool:
-        """Return whether this certificate belongs to the peer of that name."""
-        if self.authority is None:
-            return shown in self.pins
-        return self.authority.issued(shown) and not shown.is_authority and name in shown.names
+    def speaks(self, shown: Certificate) -> bool:
+        """Return whether this certificate belongs to the peer."""
+        return shown in self.pins
 
 
 def check_reachable(name: str, listen: str, peers: Mapping[str, Peer]) -> None:
@@ -314,20 +254,17 @@ def check_validity(
 class Identity:
     """A party's own key and certificate."""
 
-    def __init__(self, certificate: Certificate, key: PrivateKey, chain: bytes = b"") -> None:
+    def __init__(self, certificate: Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self.certificate = certificate
         self.name = check_party_name(certificate.name)
-        self.chain = chain or certificate.pem
-        """The PEM text to show: the certificate, and its issuers' if an authority made it."""
         self._key = key
-        public = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         try:
-            of_certificate = certificate._x509.public_key().public_bytes(*public)
+            of_certificate = certificate._x509.public_key()
         except (*UNREADABLE, TypeError):
             raise IdentityError(
                 f"the certificate of {self.name!r} is damaged: its key is unreadable"
             ) from None
-        if key.public_key().public_bytes(*public) != of_certificate:
+        if key.public_key() != of_certificate:
             raise IdentityError(f"the key is not the one of the certificate of {self.name!r}")
 
     @classmethod
@@ -357,166 +294,53 @@ class Identity:
         )
         return cls(Certificate(certificate.public_bytes(serialization.Encoding.DER)), key)
 
-    @classmethod
-    def from_pem(
-        cls, certificate: bytes | str, key: bytes, passphrase: str | bytes | None = None
-    ) -> Identity:
-        """Load a certificate that an authority issued, from PEM texts. The key may be ECDSA or RSA."""
-        chain = certificate.encode() if isinstance(certificate, str) else certificate
-        loaded = _open_key(key, passphrase)
-        return cls(Certificate.from_pem(chain), loaded, chain)
-
     def sign(self, data: bytes) -> bytes:
-        """Sign with the TLS key: ECDSA, or RSA with PKCS #1 v1.5; SHA-256."""
-        if isinstance(self._key, ec.EllipticCurvePrivateKey):
-            return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
-        return self._key.sign(data, padding.PKCS1v15(), hashes.SHA256())
+        """Sign with the TLS key: ECDSA with SHA-256."""
+        return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
 
-    def key_pem(self, password: str = "") -> bytes:
-        """Return the private key as PKCS#8, unencrypted without a password. Never send it."""
-        return _private_bytes(self._key, serialization.Encoding.PEM, password)
+    def key_pem(self, password: str) -> bytes:
+        """Return the private key as PKCS#8, encrypted. Never send it."""
+        hidden = serialization.BestAvailableEncryption(password.encode())
+        return self._key.private_bytes(serialization.Encoding.PEM, PKCS8, hidden)
 
-    def save(self, folder: str | os.PathLike[str], passphrase: str | bytes | None = None) -> None:
-        """Write the key and the certificate into a folder. Existing files stay unchanged."""
-        directory = Path(folder)
-        if passphrase:
-            secret = _private_bytes(self._key, serialization.Encoding.DER)
-            try:
-                write_key_file(directory / SEALED_KEY_FILE, secret, passphrase, label=_label(self.name))
-            except KeyFileError as error:
-                raise IdentityError(str(error)) from None
-        else:
-            _write_new(directory / KEY_FILE, self.key_pem(), 0o600)
-        _write_new(directory / CERTIFICATE_FILE, self.chain, 0o644)
+    def save(self, folder: str | os.PathLike[str], passphrase: str | bytes) -> None:
+        """Write the key and the certificate into a folder. An existing key stays unchanged."""
+        self._write(Path(folder), passphrase, overwrite=False)
 
-    def replace(self, folder: str | os.PathLike[str], passphrase: str, stamp: str) -> None:
+    def replace(self, folder: str | os.PathLike[str], passphrase: str | bytes, stamp: str) -> None:
         """Replace the identity in `folder`, which stays beside it as *.old-STAMP.
 
-        Both new files are on disk before the first old one is touched. A kill or a full disk leaves the old
-        identity, or a new one that `load` finishes putting into place.
+        A kill or a full disk leaves the old identity or the new one.
         """
-        directory = Path(folder)
-        key, certificate = directory / SEALED_KEY_FILE, directory / CERTIFICATE_FILE
-        secret = _private_bytes(self._key, serialization.Encoding.DER)
-        try:
-            write_key_file(_next(key), secret, passphrase, label=_label(self.name), overwrite=True)
-        except KeyFileError as error:
-            raise IdentityError(str(error)) from None
-        for old in (key, certificate):
+        for old in (Path(folder) / KEY_FILE, Path(folder) / CERTIFICATE_FILE):
             if old.exists():
                 write_atomically(old.with_name(f"{old.name}.old-{stamp}"), old.read_bytes())
-        write_atomically(_next(certificate), self.chain, mode=0o644)
+        self._write(Path(folder), passphrase, overwrite=True)
+
+    def _write(self, folder: Path, passphrase: str | bytes, *, overwrite: bool) -> None:
+        key = self._key.private_bytes(serialization.Encoding.DER, PKCS8, serialization.NoEncryption())
+        secret, label = key + self.certificate.pem, f"tls {self.name}"
         try:
-            bare = directory / KEY_FILE
-            if bare.exists():
-                bare.rename(bare.with_name(f"{bare.name}.old-{stamp}"))
-            _next(key).replace(key)
-            _next(certificate).replace(certificate)
-        except OSError as error:
-            raise storage_error(key, error) from None
+            write_key_file(folder / KEY_FILE, secret, passphrase, label=label, overwrite=overwrite)
+        except KeyFileError as error:
+            raise IdentityError(str(error)) from None
+        write_atomically(folder / CERTIFICATE_FILE, self.certificate.pem, mode=0o644)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], passphrase: str | bytes | None = None) -> Identity:
-        """Read an identity that this or an older release saved."""
-        directory = Path(folder)
-        finish_renewal(directory)
-        sealed, bare = directory / SEALED_KEY_FILE, directory / KEY_FILE
-        if sealed.exists() and bare.exists():
-            raise IdentityError(
-                f"{sealed} and {bare.name} are both there: a change of passphrase that was interrupted "
-                "(--renew passphrase finishes it), or one of them is not the certificate's and has to go"
-            )
-        if not sealed.exists():
-            key = _read_bounded(bare, private=True)
-            return cls.from_pem(_read_bounded(directory / CERTIFICATE_FILE, private=False), key, passphrase)
-        if not passphrase:
-            raise IdentityError("the TLS key cannot be read: it needs a passphrase")
+    def load(cls, folder: str | os.PathLike[str], passphrase: str | bytes) -> Identity:
+        """Read an identity. The copy of its certificate is written again where it is another."""
+        path, copy = Path(folder) / KEY_FILE, Path(folder) / CERTIFICATE_FILE
         try:
-            private = _parsed(serialization.load_der_private_key, read_key_file(sealed, passphrase).secret)
-        except KeyFileError as error:
+            key, mark, pem = read_key_file(path, passphrase).secret.partition(b"-----BEGIN CERTIFICATE")
+            private = serialization.load_der_private_key(key, None)
+        except (KeyFileError, *UNREADABLE) as error:
             raise IdentityError(f"the TLS key cannot be read: {error}") from None
-        chain = _read_bounded(directory / CERTIFICATE_FILE, private=False)
-        return cls(Certificate.from_pem(chain), private, chain)
+        if not isinstance(private, ec.EllipticCurvePrivateKey):
+            raise IdentityError("the TLS key is no ECDSA key; make a new one: --renew tls")
+        identity = cls(Certificate.from_pem(mark + pem) if mark else Certificate.read(copy), private)
+        if mark and (not copy.exists() or copy.read_bytes() != identity.certificate.pem):
+            write_atomically(copy, identity.certificate.pem, mode=0o644)
+        return identity
 
     def __repr__(self) -> str:
         return f"<identity of {self.name!r}: {self.certificate!r}>"
-
-
-def finish_renewal(folder: Path) -> None:
-    """Finish a renewal that was interrupted while `Identity.replace` moved files into place."""
-    sealed, certificate = folder / SEALED_KEY_FILE, folder / CERTIFICATE_FILE
-    if not _next(certificate).exists():
-        return
-    old_is_whole = _next(sealed).exists() and (sealed.exists() or (folder / KEY_FILE).exists())
-    if old_is_whole:
-        return
-    try:
-        if _next(sealed).exists():
-            _next(sealed).replace(sealed)
-        _next(certificate).replace(certificate)
-    except OSError as error:
-        raise storage_error(certificate, error) from None
-
-
-def _next(path: Path) -> Path:
-    return path.with_name(f"{path.name}.next")
-
-
-def guessed_cheaply(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a TLS key there is encrypted by OpenSSL's derivation instead of scrypt."""
-    path = Path(folder) / KEY_FILE
-    return path.exists() and b"ENCRYPTED" in _read_bounded(path, private=True)
-
-
-def sealed_private_key(path: Path, passphrase: str | bytes) -> bytes:
-    """Return the private key of an encrypted PEM text, as the secret of a key file."""
-    key = _open_key(_read_bounded(path, private=True), passphrase)
-    return _private_bytes(key, serialization.Encoding.DER)
-
-
-def _label(name: str) -> str:
-    return f"tls {name}"
-
-
-def _private_bytes(key: PrivateKey, encoding: serialization.Encoding, password: str = "") -> bytes:
-    hidden = serialization.BestAvailableEncryption(password.encode()) if password else None
-    form = serialization.PrivateFormat.PKCS8
-    return key.private_bytes(encoding, form, hidden or serialization.NoEncryption())
-
-
-def _open_key(pem: bytes, passphrase: str | bytes | None) -> PrivateKey:
-    return _parsed(serialization.load_pem_private_key, pem, passphrase)
-
-
-def _parsed(
-    load: Callable[[bytes, bytes | None], object], data: bytes, passphrase: str | bytes | None = None
-) -> PrivateKey:
-    secret = passphrase.encode() if isinstance(passphrase, str) else passphrase
-    try:
-        loaded = load(data, secret or None)
-    except TypeError:
-        reason = "it is not encrypted, and a passphrase was given" if secret else "it needs a passphrase"
-        raise IdentityError(f"the TLS key cannot be read: {reason}") from None
-    except UNREADABLE:
-        word = "the passphrase is wrong or the text is damaged" if secret else "the text is damaged"
-        raise IdentityError(f"the TLS key cannot be read: {word}") from None
-    if not isinstance(loaded, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
-        raise IdentityError("the TLS key is neither an ECDSA nor an RSA one")
-    return loaded
-
-
-def _write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a new file. Raises if it exists."""
-    try:
-        write_atomically(path, data, mode=mode, overwrite=False)
-    except FileExistsError:
-        raise IdentityError(f"{path} exists already and is kept") from None
-    except StorageError as error:
-        raise IdentityError(str(error)) from None
-
-
-def _read_bounded(path: Path, *, private: bool) -> bytes:
-    try:
-        return read_bounded(path, MOST_PEM, private=private)
-    except StorageError as error:
-        raise IdentityError(str(error)) from None

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from securefed.transport.identity import Certificate, Identity
@@ -23,7 +23,7 @@ class Authority:
     def _sign(
         self,
         subject: x509.Name,
-        key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
+        key: ec.EllipticCurvePublicKey,
         *,
         authority: bool | None,
         names: list[str],
@@ -50,7 +50,7 @@ class Authority:
         signed = builder.sign(self._key, hashes.SHA256())
         return Certificate(signed.public_bytes(serialization.Encoding.DER))
 
-    def issue(self, name: str, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey) -> Certificate:
+    def issue(self, name: str, key: ec.EllipticCurvePublicKey) -> Certificate:
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         return self._sign(subject, key, authority=False, names=[name])
 

@@ -65,7 +65,7 @@ def main(settings: dict[str, Any]) -> None:
 
     pool = Processes(1) if settings.get("fork") else None
     with Endpoint(
-        Identity.load(folder),
+        Identity.load(folder, "a passphrase"),
         listen=settings["listen"],
         peers=peers,
         timeouts=Timeouts(join=30, patience=20, beat=0.2, answer=2, farewell=5),

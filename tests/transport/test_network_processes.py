@@ -45,7 +45,7 @@ class Group:
             own = folder / name
             own.mkdir()
             identity = Identity.generate(name)
-            identity.save(own)
+            identity.save(own, "a passphrase")
             (folder / f"{name}.pem").write_bytes(identity.certificate.pem)
             plan = {
                 "name": name,

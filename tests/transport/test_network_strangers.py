@@ -27,9 +27,7 @@ from tests.transport.authority import Authority
 from tests.transport.network import (
     FAILED,
     IDENTITIES,
-    KINDS,
     QUICK,
-    SETTINGS,
     Puppet,
     Town,
     place,
@@ -389,8 +387,9 @@ def s_client(endpoint: Endpoint, *options: str) -> subprocess.CompletedProcess[b
 
 
 def files(folder: Path, identity: Identity) -> list[str]:
-    identity.save(folder)
-    return ["-cert", str(folder / "certificate.pem"), "-key", str(folder / "tls-key.pem")]
+    """The arguments of openssl for a party's key, which lies there under a password."""
+    (folder / "chain.pem").write_bytes(identity.certificate.pem + identity.key_pem("password"))
+    return ["-cert", str(folder / "chain.pem"), "-key", str(folder / "chain.pem"), "-pass", "pass:password"]
 
 
 def test_openssl_with_a_known_certificate_gets_an_answer(bank: Endpoint, tmp_path: Path) -> None:
@@ -423,10 +422,10 @@ def test_openssl_with_an_older_tls_gets_nothing(
 
 def answering(folder: Path, identity: Identity, version: ssl.TLSVersion) -> tuple[str, list[str]]:
     """A TLS server of Python's; what becomes of one handshake is put into the list."""
-    identity.save(folder)
+    (folder / "chain.pem").write_bytes(identity.certificate.pem + identity.key_pem("password"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.maximum_version = version
-    context.load_cert_chain(folder / "certificate.pem", folder / "tls-key.pem")
+    context.load_cert_chain(folder / "chain.pem", password="password")
     listener = socket.create_server(("127.0.0.1", 0))
     happened: list[str] = []
 
@@ -466,41 +465,7 @@ def test_a_party_does_not_talk_to_an_unpinned_server(tmp_path: Path) -> None:
     assert "TLSv1.3" not in happened
 
 
-# Certificates from an authority.
-
-
-def test_parties_of_an_authority_know_each_other_by_name(caplog: pytest.LogCaptureFixture) -> None:
-    authority = Authority("guild")
-    names = ("bank", "shop")
-    identities = {name: authority.identity(name) for name in (*names, "mill")}
-    addresses = {name: place() for name in names}
-
-    def peers(me: str) -> dict[str, Peer]:
-        return {n: Peer(a, authority=authority.certificate) for n, a in addresses.items() if n != me}
-
-    def party(name: str) -> object:
-        with Endpoint(
-            identities[name], listen=addresses[name], peers=peers(name), timeouts=QUICK
-        ) as endpoint:
-            return endpoint.run(ring(2, 10), run="r", kinds=KINDS, settings=SETTINGS).outcome
-
-    outcomes: list[object] = []
-    threads = [threading.Thread(target=lambda n=name: outcomes.append(party(n))) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert outcomes == [30, 30]
-
-    # Mill has a certificate of the same authority, and is not a peer: TLS lets it in, and it is sent away.
-    with (
-        Endpoint(identities["bank"], listen=addresses["bank"], peers=peers("bank")) as endpoint,
-        Puppet("bank", endpoint.address, identities["mill"], name="shop", trust=identities["bank"]) as puppet,
-    ):
-        with pytest.raises(FAILED) as caught:
-            puppet.greet()
-        assert not refusal(caught.value)
-        assert one_line(caplog).endswith("the certificate of 'mill' is not a peer's")
+# Certificates from an authority, whose other certificates are nobody's.
 
 
 def test_a_certificate_from_an_authority_can_be_pinned_too() -> None:

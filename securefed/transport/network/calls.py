@@ -103,7 +103,7 @@ def contexts(
     password = secrets.token_hex(32)
     with tempfile.TemporaryDirectory() as folder:
         chain, key = Path(folder) / "chain.pem", Path(folder) / "key.pem"
-        chain.write_bytes(identity.chain)
+        chain.write_bytes(identity.certificate.pem)
         key.write_bytes(identity.key_pem(password))
         try:
             for context in (server, *clients.values()):
@@ -119,7 +119,7 @@ def contexts(
 def _context(side: int, anchors: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # `Peer.speaks` compares the whole certificate, or the party's name
+    context.check_hostname = False  # the whole certificate is compared with the pinned ones
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a pinned certificate may be of an authority
     context.load_verify_locations(cadata=anchors.decode())
@@ -208,7 +208,7 @@ def dial(name: str, peer: Peer, context: ssl.SSLContext, seconds: float, publish
         publish(connection.tls)
         connection.wait_until(deadline)
         connection.tls.do_handshake()
-        if peer.speaks(name, shown_certificate(connection.tls)):
+        if peer.speaks(shown_certificate(connection.tls)):
             return connection
     except (ssl.SSLCertVerificationError, IdentityError):
         pass

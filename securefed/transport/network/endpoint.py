@@ -128,8 +128,7 @@ class Endpoint:
         """Trust other certificates of the same peers from now on, between two attempts."""
         _check_certificates(self._identity, peers)
         changed = {
-            name: replace(before, certificate=peers[name].certificate, authority=peers[name].authority)
-            for name, before in self._peers.items()
+            name: replace(before, certificate=peers[name].certificate) for name, before in self._peers.items()
         }
         changed = {name: peer for name, peer in changed.items() if peer != self._peers[name]}
         if not changed:

@@ -186,7 +186,7 @@ class Listener:
             self._refuse(connection, NO_HANDSHAKE)
             return
         with self._lock:  # so that `trust` sees it as admitted, or it sees the peers of now
-            names = (name for name, peer in self._peers.items() if peer.speaks(name, shown))
+            names = (name for name, peer in self._peers.items() if peer.speaks(shown))
             connection.party = next(names, "")
             its_own = [each for each in self._admitted if each.party == connection.party]
             self._admitted[connection] = None
