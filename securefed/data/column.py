@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Self
@@ -34,9 +34,6 @@ KEPT: dict[str, Callable[[Any], Any]] = {
     "knots": lambda numbers: np.array(numbers, dtype=np.float64),
 }
 """What a file has of a column, and how it is read."""
-LISTED = ("name", "kind", "levels", "linear", "knots", "missing", "fill")
-DECIDED = ("common", "impute", "unknown", "put_together", "given", "part", "newest")
-"""What a column's list begins with, and what it ends with, by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,16 +165,13 @@ class Column:
             knots = np.unique([known.min(), *np.quantile(distinct, [0.5]), known.max()])
         return cls(name, "number", knots=knots, **kept)
 
-    def to_list(self) -> list[Any]:
-        values = {name: getattr(self, name) for name in KEPT} | {"knots": self.knots.tolist()}
-        return [*(values[name] for name in LISTED), {name: values[name] for name in DECIDED}]
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "knots": self.knots.tolist()}
 
     @classmethod
-    def from_list(cls, listed: Sequence[Any]) -> Self:
-        *first, decided = listed
-        values = {**dict(zip(LISTED, first, strict=True)), **decided}
-        if set(values) != set(KEPT):
-            raise ValueError(f"{first[0]}: {', '.join(sorted(decided))} given, {', '.join(DECIDED)} are due")
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        if values.keys() != KEPT.keys():
+            raise ValueError(f"{', '.join(values)} given, {', '.join(KEPT)} are due")
         column = cls(**{name: kind(values[name]) for name, kind in KEPT.items()})
         check_choice("kind", column.kind, ("number", "words"))
         check_choice("impute", column.impute, IMPUTES)
@@ -228,18 +222,12 @@ def _width(knots: Array) -> int:
 
 
 def _spline(values: Array, knots: Array) -> Array:
-    """Return B-splines (Cox and de Boor), constant beyond the knots: all but the last of a basis."""
-    steps = np.arange(1, DEGREE + 1)
-    before = knots[0] - steps[::-1] * (knots[1] - knots[0])
-    ends = np.concatenate([before, knots, knots[-1] + steps * (knots[-1] - knots[-2])])
-    inside = np.clip(values, knots[0], knots[-1])[:, None]
-    # The last knot belongs to the piece before it.
-    piece = np.minimum(np.searchsorted(knots, inside, side="right") - 1, len(knots) - 2) + DEGREE
-    spline = (piece == np.arange(len(ends) - 1)).astype(np.float64)
-    for degree in range(1, DEGREE + 1):
-        low, high = ends[:-degree], ends[degree:]
-        span = np.where(high > low, high - low, 1.0)  # knots may be neighbours among the floats
-        part = (np.clip(inside, low, high) - low) / span
-        spline = part[:, :-1] * spline[:, :-1] + (1.0 - part[:, 1:]) * spline[:, 1:]
-    basis: Array = spline[:, :-1]
-    return basis
+    """Return B-splines, constant beyond the knots: all but the last of a basis."""
+    from sklearn.preprocessing import SplineTransformer
+
+    basis = SplineTransformer(
+        degree=DEGREE, knots=knots[:, None], extrapolation="constant", include_bias=False
+    )
+    with np.errstate(all="ignore"):  # knots may be neighbours among the floats
+        spline: Array = np.nan_to_num(basis.fit(knots[:, None]).transform(values[:, None]))
+    return spline

@@ -127,7 +127,7 @@ class FittedColumns:
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         return {
-            "columns": np.array(json.dumps([column.to_list() for column in self.source])),
+            "columns": np.array(json.dumps([column.to_dict() for column in self.source])),
             "mean": self.mean,
             "scale": self.scale,
             "missing": np.array(json.dumps(self.missing)),
@@ -140,7 +140,7 @@ class FittedColumns:
         try:
             listed, missing, saved = (json.loads(str(arrays[n])) for n in ("columns", "missing", "readings"))
             mean, scale, limits = (np.asarray(arrays[n], np.float64) for n in ("mean", "scale", "limits"))
-            source = tuple(Column.from_list(each) for each in listed)
+            source = tuple(Column.from_dict(each) for each in listed)
             readings = {str(name): str(reading) for name, reading in saved.items()}
             columns = cls(source, mean, scale, tuple(map(str, missing)), readings, limits)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
