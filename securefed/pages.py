@@ -11,11 +11,9 @@ from html import escape
 from typing import Any
 
 LIGHT = """--ink:#1d2433;--soft:#525c70;--line:#d9dee8;--page:#fff;--card:#f4f6fa;--link:#1f5fc4;
---c0:#2f6fde;--good:#18693f;--part:#7a4f00;--bad:#a8201a;--on:#fff;
---public:#5f6673;--cipher:#1f5fa8;--mask:#6b46c1;--open:#8a5a00;--clear:#b3261e"""
+--c0:#2f6fde;--good:#18693f;--part:#7a4f00;--bad:#a8201a;--on:#fff;"""
 DARK = """--ink:#e6e9f0;--soft:#a3adc0;--line:#353e51;--page:#141821;--card:#1c2230;--link:#8ab4ff;
---c0:#6ea0ff;--good:#6fd3a0;--part:#f0c36a;--bad:#ff8a80;--on:#141821;
---public:#a3adc0;--cipher:#7ab5ff;--mask:#b9a3ff;--open:#f0b95a;--clear:#ff8a80"""
+--c0:#6ea0ff;--good:#6fd3a0;--part:#f0c36a;--bad:#ff8a80;--on:#141821;"""
 
 STYLE = f"""
 :root{{color-scheme:light dark;{LIGHT}}}
@@ -41,7 +39,6 @@ display:inline-block}}
 .pass{{color:var(--good);font-weight:600}}.fail{{color:var(--bad);font-weight:700}}
 .part{{color:var(--part);font-weight:600}}
 .evidence{{color:var(--soft);font-size:13px}}
-.lanes th,.lanes td{{text-align:center;padding:3px 8px;border:1px dotted var(--line)}}
 .wide{{overflow-x:auto;max-width:100%}}
 .plot svg{{width:100%;height:auto;display:block;margin:6px 0}}
 svg text{{fill:var(--ink);font:13px system-ui,sans-serif}}

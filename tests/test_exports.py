@@ -23,7 +23,7 @@ PUBLIC = {
         save_key schemes_that
     """,
     "securefed.audit": """
-        AuditReport CLAIMS Claim Receipt Recorded Seen audit compare read_run receipts write_transcripts
+        AuditReport CLAIMS Claim Receipt Recorded Seen audit read_run receipts write_transcripts
     """,
     "securefed.cli": "main",
 }

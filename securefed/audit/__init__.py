@@ -10,7 +10,7 @@ Attacks on what a party saw are in the checkout: research/attacks, tests/audit.
 from __future__ import annotations
 
 from securefed.audit.claims import Claim
-from securefed.audit.recorded import Receipt, Recorded, compare, read_run, receipts, write_transcripts
+from securefed.audit.recorded import Receipt, Recorded, read_run, receipts, write_transcripts
 from securefed.audit.report import CLAIMS, AuditReport, Seen, audit
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "Recorded",
     "Seen",
     "audit",
-    "compare",
     "read_run",
     "receipts",
     "write_transcripts",

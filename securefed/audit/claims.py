@@ -318,10 +318,7 @@ def _difference(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
 @claim("receipts", "Both ends of every link recorded the same messages.")
 def _receipts(recorded: Recorded) -> Outcome:
     listed = receipts(recorded)
-    for receipt in listed:
-        problems = [problem for problem in receipt.problems if "agreements" not in problem]
-        if problems:
-            yield f"{receipt.first.party} and {receipt.first.peer}: {'; '.join(problems)}"
+    yield from (str(receipt) for receipt in listed if receipt.problems)
     done = sum(receipt.compared for receipt in listed)
     rest = f"; {len(listed) - done} not, one transcript is missing" if done < len(listed) else ""
     return Examined(f"{done} links compared{rest}", done > 0)

@@ -1,31 +1,16 @@
-"""The audit as a section of HTML with a diagram of messages, and as a page of its own."""
+"""The audit as a section of HTML, and as a page of its own."""
 
 from __future__ import annotations
 
-from collections import Counter
-from graphlib import CycleError, TopologicalSorter
 from html import escape
 from typing import TYPE_CHECKING
 
-from securefed.audit.recorded import Receipt, Recorded, Sent
+from securefed.audit.recorded import Receipt
 from securefed.pages import badge, fold, glossary, page, table, term
 
 if TYPE_CHECKING:
     from securefed.audit.report import AuditReport
 
-LOOKS = {
-    "public-key": ("--public", "public"),
-    "bytes": ("--public", "public"),
-    "ciphertext": ("--cipher", "ciphertext"),
-    "masked": ("--mask", "masked"),
-    "opened": ("--open", "opened, still masked"),
-    "disclosure": ("--open", "result and its mask"),
-    "share": ("--mask", "a random share"),
-    "result": ("--open", "result"),
-    "clear": ("--clear", "IN THE CLEAR"),
-}
-"""Colour and words of each protection."""
-MOST_ARROWS = 60
 MARKS = {"pass": "pass", "FAIL": "fail", "skip": "part"}
 USED = ("claim", "key-holder", "ledger", "masked", "opened", "receipt", "round", "transcript")
 
@@ -44,11 +29,8 @@ def section(report: AuditReport, *, folded: bool = True) -> str:
         "</ul>",
         _left_out(report),
         fold(
-            "Every message, and what each party saw",
-            f'<h3 id="messages">One {term("round")}, message by message</h3>'
-            '<p class="soft">The start of the run, its first round and its first scores; (n): how often in '
-            f"the whole run.</p>{diagram(report.recorded)}"
-            f"{''.join(_seen(report, name) for name in report.seen)}{_ledger(report)}",
+            "What each party saw",
+            "".join(_seen(report, name) for name in report.seen) + _ledger(report),
         ),
         "</section>",
     ]
@@ -58,13 +40,11 @@ def section(report: AuditReport, *, folded: bool = True) -> str:
 def _receipt(report: AuditReport, receipt: Receipt) -> str:
     """A comparison of two parties' messages; one side alone knows what the parties found at the end."""
     peers = (report.recorded.result or {}).get("peers", {})
-    told = peers.get(receipt.first.peer, {}).get("transcripts")
+    told = peers.get(receipt.second, {}).get("transcripts")
     word = "they agree" if told == "agree" else told
     if receipt.compared or told is None:
         return str(receipt)
-    return (
-        f"{receipt.first.party} and {receipt.first.peer} compared fingerprints at the end of the run: {word}"
-    )
+    return f"{receipt.first} and {receipt.second} compared fingerprints at the end of the run: {word}"
 
 
 def whole_page(report: AuditReport) -> str:
@@ -117,70 +97,3 @@ def _ledger(report: AuditReport) -> str:
         rows.append((e.party, block, f"{e.equations:,}", f"{e.unknowns:,}", f"{e.ratio:.2f}", e.verdict))
     head = ("party", "secrets", "numbers", "secrets, how many", "ratio", "verdict")
     return title + table(head, rows, numbers=(2, 3, 4))
-
-
-def _protection(message: Sent) -> str:
-    protections = [part.protection for part in message.parts]
-    for word in ("clear", "disclosure", "opened", "masked", "ciphertext", "public-key"):
-        if word in protections:
-            return word
-    if message.kind is not None and message.kind.looks:
-        return message.kind.protection
-    return "bytes"
-
-
-def _arrows(recorded: Recorded) -> list[tuple[Sent, int]]:
-    """Return an arrow for each message of the first round of each phase, with the count of similar ones."""
-    first: dict[str, int] = {}
-    totals: Counter[tuple[str, str, str]] = Counter()
-    chosen: list[Sent] = []
-    for message in _in_order(recorded):
-        entry = message.entry
-        totals[message.sender, message.receiver, entry.kind] += 1
-        if entry.round == first.setdefault(entry.phase, entry.round):
-            chosen.append(message)
-    return [(m, totals[m.sender, m.receiver, m.entry.kind]) for m in chosen[:MOST_ARROWS]]
-
-
-def _in_order(recorded: Recorded) -> list[Sent]:
-    """Return all messages in an order that fits every transcript: sent after what the sender had received."""
-    order: TopologicalSorter[tuple[object, ...]] = TopologicalSorter()
-    messages: dict[tuple[object, ...], Sent] = {}
-    for name, transcript in recorded.transcripts.items():
-        before: list[tuple[object, ...]] = []
-        numbers: Counter[tuple[str, str]] = Counter()
-        for entry in (e for e in transcript.entries if e.event in ("sent", "received")):
-            ends = (name, entry.peer) if entry.event == "sent" else (entry.peer, name)
-            numbers[ends] += 1
-            event, sent = (entry.event, *ends, numbers[ends]), ("sent", *ends, numbers[ends])
-            if event == sent or entry.peer not in recorded.transcripts:
-                messages[event] = Sent(*ends, entry)
-            order.add(event, *before, *([] if event == sent else [sent]))
-            before = [event]
-    try:
-        return [messages[event] for event in order.static_order() if event in messages]
-    except CycleError:  # the transcripts contradict each other, which is a claim's matter
-        return recorded.everything
-
-
-def diagram(recorded: Recorded) -> str:
-    """Draw a lane for each party, and a row for each message, coloured by its protection."""
-    arrows, lanes = _arrows(recorded), list(recorded.everybody)
-    head = "".join(f"<th>{escape(name)}</th>" for name in lanes)
-    rows = []
-    for message, total in arrows:
-        colour, words = LOOKS[_protection(message)]
-        start, end = lanes.index(message.sender), lanes.index(message.receiver)
-        first, last = min(start, end), max(start, end)
-        label = f"{escape(message.entry.kind)} ({total})"
-        arrow = f"{label} →" if start < end else f"← {label}"
-        rows.append(
-            f"<tr>{'<td></td>' * first}"
-            f'<td colspan="{last - first + 1}" title="{words}" style="color:var({colour})">{arrow}</td>'
-            f"{'<td></td>' * (len(lanes) - 1 - last)}</tr>"
-        )
-    shown = {_protection(message) for message, _ in arrows}
-    used = dict.fromkeys(look for name, look in LOOKS.items() if name in shown)
-    key = ", ".join(f'<span style="color:var({colour})">{words}</span>' for colour, words in used)
-    table_ = f'<table class="lanes"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    return f'<div class="wide">{table_}</div><p>{key}</p>'

@@ -24,7 +24,7 @@ from securefed.protocols.messages import KINDS, MessageKind
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.protocols.own_gradient.openings import ALL_LABELS
 from securefed.transport import Entry, Transcript
-from securefed.transport.transcript import Part, Roots
+from securefed.transport.transcript import Part
 
 MOST_COLUMNS = 100_000
 MOST_NUMBER = 1 << 40
@@ -207,78 +207,47 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-# Receipts: two parties compare their transcripts and see that both describe one run.
-#
-# Each party sums up a link in two hashes (securefed.transport.transcript, `Roots`): over everything that it
-# sent there and over everything that it received from there, in order. What one sent must be what the other
-# received. The roots are short and reveal nothing, so they can be compared over any channel.
-
-
 @dataclass(frozen=True)
 class Receipt:
-    """The comparison of one pair of parties."""
+    """The comparison of what two parties recorded about the messages between them."""
 
-    first: Roots
-    second: Roots | None
+    first: str
+    second: str
     messages: int
-    problems: tuple[str, ...]
-
-    @property
-    def compared(self) -> bool:
-        return self.second is not None
+    compared: bool
+    """Whether both transcripts are here."""
+    problems: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "compared": self.compared, "good": not self.problems}
+        return {**asdict(self), "good": not self.problems}
 
     def __str__(self) -> str:
-        pair = f"{self.first.party} and {self.first.peer}"
+        pair = f"{self.first} and {self.second}"
         if not self.compared:
-            return f"{pair}: not compared, the transcript of {self.first.peer} is not here"
+            return f"{pair}: not compared, the transcript of {self.second} is not here"
         return f"{pair}: {'; '.join(self.problems) or f'the same {self.messages} messages'}"
-
-
-def compare(first: Roots, second: Roots) -> list[str]:
-    """Return the differences of two parties' roots, in words."""
-    problems = []
-    if first.agreement != second.agreement:
-        problems.append("they ran by different agreements")
-    for sender, receiver in ((first, second), (second, first)):
-        if sender.sent != receiver.received:
-            problems.append(f"what {sender.party} sent is not what {receiver.party} received")
-    return problems
 
 
 def receipts(recorded: Recorded) -> list[Receipt]:
     """Return a receipt for each pair that has a transcript here."""
-    pairs, here = [], recorded.transcripts
-    for one, other in combinations(recorded.everybody, 2):
-        if one not in here:
-            one, other = other, one
-        if one not in here:
+    listed, here = [], recorded.transcripts
+    for pair in combinations(recorded.everybody, 2):
+        first, second = sorted(pair, key=lambda name: name not in here)
+        if first not in here:
             continue
-        messages = sum(e.event in ("sent", "received") and e.peer == other for e in here[one])
-        second, problems = None, tuple[str, ...]()
-        if other in here:
-            second = here[other].roots(one)
-            where = (*_differences(here[one], here[other]), *_differences(here[other], here[one]))
-            problems = (*compare(here[one].roots(other), second), *where)
-        pairs.append(Receipt(here[one].roots(other), second, messages, problems))
-    return pairs
+        messages = sum(len(here[first].exchanged(event, second)) for event in ("sent", "received"))
+        ends = ((first, second), (second, first)) if second in here else ()
+        problems = tuple(text for one, other in ends for text in _difference(here[one], here[other]))
+        listed.append(Receipt(first, second, messages, second in here, problems))
+    return listed
 
 
-def _differences(sender: Transcript, receiver: Transcript) -> Iterator[str]:
+def _difference(sender: Transcript, receiver: Transcript) -> Iterator[str]:
     """Yield the first message that the sender did not send as the receiver received it."""
-    sent, received = (
-        [
-            (e.kind, e.detail.get("sequence"), e.round, e.step, e.bytes, e.digest)
-            for e in transcript.of(event)
-            if e.peer == peer.party
-        ]
-        for transcript, event, peer in ((sender, "sent", receiver), (receiver, "received", sender))
-    )
+    sent, received = sender.exchanged("sent", receiver.party), receiver.exchanged("received", sender.party)
     for place, (left, came) in enumerate(zip_longest(sent, received)):
         if left != came:
-            kind, *_ = left or came
+            kind = (left or came)[1]
             only = f"was {'sent' if left else 'received'} by one of them only"
             yield f"message {place} from {sender.party} ({kind}) {'differs' if left and came else only}"
             return
@@ -298,25 +267,20 @@ class Result(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
 
-def write_transcripts(folder: str | PathLike[str], result: Result) -> list[Path]:
-    """Write result.json and the transcripts. Return the paths."""
+def write_transcripts(folder: str | PathLike[str], result: Result) -> None:
+    """Write result.json and the transcripts."""
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     write_json(where / RESULT, result.to_dict())
-    paths = {party: RunDirectory(where, party).transcript for party in result.transcripts}
-    for party, path in paths.items():
-        result.transcripts[party].save(path)
-    return [where / RESULT, *paths.values()]
+    for party, transcript in result.transcripts.items():
+        transcript.save(RunDirectory(where, party).transcript)
 
 
 def transcript_paths(folder: str | PathLike[str]) -> list[Path]:
     """Return the transcripts of a run directory. Raises DataError if there are none."""
-    where = Path(folder)
-    if not where.is_dir():
-        raise DataError(f"{where}: there is no such run directory")
-    paths = sorted(where.glob("transcript-*.jsonl"))
+    paths = sorted(Path(folder).glob("transcript-*.jsonl"))
     if not paths:
-        raise DataError(f"{where}: no transcript-<party>.jsonl there")
+        raise DataError(f"{folder}: no such run directory, or no transcript-<party>.jsonl there")
     return paths
 
 

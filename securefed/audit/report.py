@@ -146,7 +146,7 @@ class AuditReport:
         return "\n".join(lines) + "\n"
 
     def to_html(self) -> str:
-        """Return a self-contained section of HTML: tables, and a diagram of the messages."""
+        """Return a self-contained section of HTML."""
         from securefed.audit.page import section
 
         return section(self)

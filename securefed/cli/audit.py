@@ -28,7 +28,7 @@ transcripts of several parties into one folder to compare both ends of each mess
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="RUN", help="a run directory")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, with a diagram")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write it as a page")
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:

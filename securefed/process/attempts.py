@@ -217,7 +217,7 @@ def close_run(endpoint: Endpoint, session: Session, account: PartyAccount, peers
     facts = {
         "signed": signatures.to_facts(),
         "timing": seconds_of(account.path),
-        "roots": {peer: _roots(account, peer) for peer in peers},
+        "roots": {peer: account.transcript.roots(peer) for peer in peers},
     }
     heard: dict[str, dict[str, Any]] = {}
 
@@ -243,18 +243,13 @@ def close_run(endpoint: Endpoint, session: Session, account: PartyAccount, peers
     return replace(account, peers={peer: _compared(account, peer, heard.get(peer)) for peer in peers})
 
 
-def _roots(account: PartyAccount, peer: str) -> dict[str, str]:
-    roots = account.transcript.roots(peer)
-    return {"sent": roots.sent, "received": roots.received, "agreement": roots.agreement}
-
-
 def _compared(account: PartyAccount, peer: str, facts: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a peer's word is worth here: is it what this party saw?"""
     theirs = facts.get("roots") if facts is not None else None
     theirs = theirs.get(account.party) if isinstance(theirs, dict) else None
     if facts is None or not isinstance(theirs, dict):
         return {"transcripts": "not compared: the peer was gone", "timing": None}
-    ours = _roots(account, peer)
+    ours = account.transcript.roots(peer)
     ours["sent"], ours["received"] = ours["received"], ours["sent"]
     equal = all(theirs.get(name) == root for name, root in ours.items())
     return {"transcripts": "agree" if equal else DIFFERENT, "timing": _timing(facts.get("timing"))}

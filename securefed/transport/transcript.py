@@ -2,8 +2,8 @@
 values.
 
 Each entry is a line of JSON with a hash of all lines before it and of itself (`chain`). Altering, dropping or
-inserting an entry later breaks every entry that follows. Two parties compare `Roots` at the end: what one
-sent is what the other received, under the same agreement and keys.
+inserting an entry later breaks every entry that follows. Two parties compare `roots` at the end: what one
+sent is what the other received, under the same agreement.
 
 Events:
 
@@ -57,20 +57,13 @@ from securefed.transport.message import Message
 NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in Kind}
 PREFIX = 8
 """Bytes of an optional length field before a frame."""
-SAMPLE = 4096
-PLACES = np.tile(16 * np.arange(8, dtype=np.uint8), SAMPLE // 8)
-"""For each byte of a sample the first of the 16 counts that belong to its place in a word."""
-LEAST_WORDS = 64
-FALSE_ALARM = 1e-14
-_X = -log(FALSE_ALARM)
-# Laurent and Massart 2000, lemma 1: chi-square of 15 degrees of freedom is above this with that probability.
-LIMIT = 15 + 2 * sqrt(15 * _X) + 2 * _X
-LIMB_BITS, LIMBS = 21, 5
+LIMB_BITS, LIMBS, RESIDUE_BITS = np.uint64(21), 5, 15
 GROUP_BITS = 3
-"""Bits of limbs that are tested together."""
-GROUP_LIMIT = 7 + 2 * sqrt(7 * _X) + 2 * _X
-RESIDUE_BITS = 15
-MOST_NUMBERS, LEAST_GROUPS = 512, 64
+"""Bits that are tested together."""
+MOST_WORDS, LEAST_WORDS = 512, 64
+_X = -log(1e-14)  # how often random bytes may fail a test
+# Laurent and Massart 2000, lemma 1: chi-square of 7 degrees of freedom is above this with that probability.
+LIMIT = 7 + 2 * sqrt(7 * _X) + 2 * _X
 
 
 @dataclass(frozen=True)
@@ -143,66 +136,57 @@ def _frame(payload: bytes, place: int) -> Part | None:
 
 
 def looks_random(body: memoryview | bytes, scheme: str) -> bool | None:
-    """Test the high halves of bytes by Pearson's chi-square, for each place in a word of 8 bytes.
+    """Test the highest bits of bytes, for each place in a word of 8 bytes.
 
     Ciphertexts, masked values and masks are uniform there, except for CKKS's last byte: residues have 60
     bits. Floating-point numbers and fixed-point integers are not: their signs and exponents repeat.
     """
-    words = min(len(body), SAMPLE) // 8
-    if words < LEAST_WORDS:
+    words = np.frombuffer(body, "<u8", len(body) // 8, len(body) % 8)[-MOST_WORDS:]
+    if len(words) < LEAST_WORDS:
         return None
-    tail = np.frombuffer(body, dtype=np.uint8)[-8 * words :]
-    counts = np.bincount((tail >> 4) + PLACES[: 8 * words], minlength=8 * 16).reshape(8, 16)
-    # The sum of (count - expected)^2 / expected, where counts add up to `words`.
-    statistic = (counts * counts).sum(axis=1) * (16 / words) - words
-    return bool(statistic[: KEY_KINDS[scheme].random_bytes].max() < LIMIT)
+    places = 8 * np.arange(KEY_KINDS[scheme].random_bytes, dtype=np.uint64) + np.uint64(8 - GROUP_BITS)
+    return _uniform(words >> places[:, None])
 
 
 def looks_uniform(payload: bytes, looks: str) -> bool | None:
-    """Test groups of three bits of limbs by Pearson's chi-square, at each place and over all places together.
+    """Test the bits of limbs that a kind of payload without frames must have ("ciphertext", "numbers:n")."""
+    words = np.frombuffer(payload, "<u8", len(payload) // 8)
+    if looks == "ciphertext":
+        limbs = words[:MOST_WORDS] >> LIMB_BITS * np.arange(3, dtype=np.uint64)[:, None]
+        bits = [RESIDUE_BITS] * 3
+    else:  # limb l of all numbers comes before limb l + 1 of any
+        count, total = 3 * len(words) // LIMBS, int(looks.partition(":")[2])
+        places = count * np.arange(LIMBS)[:, None] + np.arange(min(count, MOST_WORDS))
+        slots, places = np.divmod(places, max(len(words), 1))
+        limbs = words[places] >> LIMB_BITS * slots.astype(np.uint64)
+        bits = [min(max(total - int(LIMB_BITS) * limb, 0), int(LIMB_BITS)) for limb in range(LIMBS)]
+    return _uniform(
+        np.concatenate(
+            [
+                limb >> np.arange(0, most - GROUP_BITS + 1, GROUP_BITS, dtype=np.uint64)[:, None]
+                for limb, most in zip(limbs, bits, strict=True)
+            ]
+        )
+    )
+
+
+def _uniform(groups: NDArray[np.uint64]) -> bool | None:
+    """Test the lowest bits by Pearson's chi-square, at each place (row) and over all places together.
 
     Few numbers are only tested together. Returns None if there are too few for that.
     """
-    words = np.frombuffer(payload[: len(payload) // 8 * 8], dtype="<u8")
-    if looks == "ciphertext":
-        limbs, bits = _slots(words), [RESIDUE_BITS] * 3
-    else:
-        total = int(looks.partition(":")[2])
-        limbs, bits = _numbers(words), [min(max(total - LIMB_BITS * i, 0), LIMB_BITS) for i in range(LIMBS)]
-    groups = [
-        (limb >> np.uint64(place)) & np.uint64((1 << GROUP_BITS) - 1)
-        for limb, most in zip(limbs, bits, strict=True)
-        for place in range(0, most - GROUP_BITS + 1, GROUP_BITS)
-    ]
-    if not groups or sum(map(len, groups)) < LEAST_GROUPS:
+    (places, count), values = groups.shape, 1 << GROUP_BITS
+    if places * count < LEAST_WORDS:
         return None
-    tested = [np.concatenate(groups)]
-    if len(groups[0]) >= LEAST_GROUPS:
-        tested += groups
-    return all(_statistic(each) < GROUP_LIMIT for each in tested)
-
-
-def _statistic(groups: NDArray[np.uint64]) -> float:
-    expected = len(groups) / (1 << GROUP_BITS)
-    counts = np.bincount(groups.astype(np.intp), minlength=1 << GROUP_BITS)
-    return float(((counts - expected) ** 2).sum() / expected)
-
-
-def _slots(words: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
-    """Return the three limbs of each of the first words."""
-    some, mask = words[:MOST_NUMBERS], np.uint64((1 << LIMB_BITS) - 1)
-    return [(some >> np.uint64(LIMB_BITS * slot)) & mask for slot in range(3)]
-
-
-def _numbers(words: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
-    """Return the five limbs of the first numbers. Limb l of all numbers comes before limb l + 1 of any."""
-    count, mask = 3 * len(words) // LIMBS, np.uint64((1 << LIMB_BITS) - 1)
-    limbs = []
-    for limb in range(LIMBS):
-        place = limb * count + np.arange(min(count, MOST_NUMBERS))
-        shift = (place // max(len(words), 1) * LIMB_BITS).astype(np.uint64)
-        limbs.append((words[place % max(len(words), 1)] >> shift) & mask)
-    return limbs
+    numbered = (groups & np.uint64(values - 1)) + np.uint64(values) * np.arange(places, dtype=np.uint64)[
+        :, None
+    ]
+    counts = np.bincount(numbered.ravel().astype(np.intp), minlength=values * places).reshape(places, values)
+    tested = np.vstack([counts.sum(axis=0), *([counts] if count >= LEAST_WORDS else [])])
+    # The sum of (count - expected)^2 / expected.
+    totals = tested.sum(axis=1)
+    statistic = (tested * tested).sum(axis=1) * (values / totals) - totals
+    return bool(statistic.max() < LIMIT)
 
 
 FORMAT = 2
@@ -254,17 +238,6 @@ def _line(content: bytes, chain: str) -> bytes:
     """Return the canonical text of a whole entry: `chain` comes after `bytes`, which comes first."""
     size, _, rest = content.partition(b",")
     return b'%s,"chain":"%s",%s\n' % (size, chain.encode(), rest)
-
-
-@dataclass(frozen=True)
-class Roots:
-    """Hashes over what a party sent to a peer and received from it, with the agreement, to compare."""
-
-    party: str
-    peer: str
-    sent: str
-    received: str
-    agreement: str
 
 
 class Transcript:
@@ -386,20 +359,20 @@ class Transcript:
             return f"{len(self.entries)} entries are there, its last line says otherwise"
         return ""
 
-    def roots(self, peer: str) -> Roots:
-        """Return the summary to compare with that peer's `roots(self.party)`."""
-        agreed = [str(entry.detail.get("digest", "")) for entry in self.of("agreed")]
-        return Roots(
-            self.party, peer, self._root("sent", peer), self._root("received", peer), ",".join(agreed)
-        )
+    def exchanged(self, event: str, peer: str) -> list[list[Any]]:
+        """Return what both ends record about each message `sent` to a peer, or `received` from it."""
+        return [
+            [e.detail.get("sequence"), e.kind, e.round, e.step, e.bytes, e.digest]
+            for e in self.entries
+            if e.event == event and e.peer == peer
+        ]
 
-    def _root(self, event: str, peer: str) -> str:
-        whole = hashlib.sha256(self.run.encode())
-        for entry in self.entries:
-            if entry.event == event and entry.peer == peer:
-                fields = [entry.kind, entry.round, entry.step, entry.bytes, entry.digest]
-                whole.update(canonical([entry.detail.get("sequence"), *fields]))
-        return whole.hexdigest()
+    def roots(self, peer: str) -> dict[str, str]:
+        """Return hashes to compare with that peer's: what one sent is what the other received."""
+        listed = {event: [self.run, self.exchanged(event, peer)] for event in ("sent", "received")}
+        hashes = {event: hashlib.sha256(canonical(each)).hexdigest() for event, each in listed.items()}
+        agreed = ",".join(str(entry.detail.get("digest", "")) for entry in self.of("agreed"))
+        return {**hashes, "agreement": agreed}
 
     # Files
 

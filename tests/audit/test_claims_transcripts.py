@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from securefed.audit import audit, compare, read_run, write_transcripts
+from securefed.audit import audit, read_run, write_transcripts
 from securefed.cli import main
 from securefed.crypto import KEY_KINDS, FixedPoint, generate, shares
 from securefed.crypto.blind.interface import Product
@@ -222,7 +222,6 @@ def test_a_forged_chain_is_found_at_the_other_end() -> None:
     transcripts["p0"] = forged
     found = audit(transcripts)
     assert found.failed == ["receipts"]
-    assert "what C sent is not what p0 received" in found.claim("receipts").evidence
     assert "message 1 from C (opening) differs" in found.claim("receipts").evidence
 
 
@@ -241,11 +240,12 @@ def test_a_dropped_end_is_found_at_the_other_end() -> None:
 def test_two_parties_can_compare_without_showing_anything() -> None:
     transcripts = record(PROTOCOL, "paillier")
     bank, shop = transcripts["p2"].roots("p0"), transcripts["p0"].roots("p2")
-    assert compare(bank, shop) == []
-    assert len(bank.sent) == len(bank.received) == 64
-    assert compare(replace(bank, sent="0" * 64), shop) == ["what p2 sent is not what p0 received"]
-    assert compare(replace(bank, received="0" * 64), shop) == ["what p0 sent is not what p2 received"]
-    assert compare(replace(bank, agreement="other"), shop) == ["they ran by different agreements"]
+    assert (bank["sent"], bank["received"]) == (shop["received"], shop["sent"])
+    assert bank["agreement"] == shop["agreement"] and len(bank["sent"]) == len(bank["received"]) == 64
+    other = deepcopy(transcripts["p0"])
+    place = next(i for i, e in enumerate(other.entries) if (e.event, e.peer) == ("received", "p2"))
+    other.entries[place] = replace(other.entries[place], digest="0" * 64)
+    assert other.roots("p2")["received"] != bank["sent"] and other.roots("p2")["sent"] == bank["received"]
 
 
 def test_one_party_alone_audits_what_it_has() -> None:
@@ -388,10 +388,8 @@ def test_the_section_is_well_formed_and_needs_nothing_else(protocol: str, scheme
     found = report(protocol, scheme)
     html = found.to_html()
     tree = ElementTree.fromstring(html.replace("<br>", "<br/>").replace("&middot;", ""))  # noqa: S314
-    drawn = [element.text or "" for element in tree.iter("td") if element.get("colspan")]
-    assert drawn and all(("→" in text) != ("←" in text) for text in drawn)
     assert not re.search(r"<script|https?://(?!www\.w3\.org/2000/svg)|url\(|@import", html)
-    assert ("IN THE CLEAR" in html) == (scheme == "plain")
+    assert ("<span>clear</span>" in html) == (scheme == "plain")
     labels = " ".join(text for element in tree.iter() if (text := element.text))
     kinds = {e.kind for t in found.recorded.transcripts.values() for e in t.of("sent")}
     assert all(kind in labels for kind in kinds)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-from securefed.audit import Recorded, audit
-from securefed.audit.page import diagram, whole_page
+from securefed.audit import audit
+from securefed.audit.page import whole_page
 from securefed.pages import GLOSSARY, page, table, term
-from securefed.plan.rehearsal import Scenario
 from securefed.report.page import render
-from securefed.settings import LinearSettings
 from tests.report.browser import look, needs_browser
-from tests.report.runs import run
 from tests.report.test_run_files import account
 
 POOR = page("poor", '<p style="color:#bbb">pale</p><div style="width:700px">wide</div>')
@@ -73,16 +69,6 @@ def test_words_are_explained_where_they_stand_and_at_the_end() -> None:
     assert 'href="#term-local-steps"' in text and GLOSSARY["local steps"] in text
     assert "rounds (rounds)" not in text and "as many as agreed" in text
     assert 'name="viewport"' in pages()["audit"]
-
-
-def test_the_diagram_has_a_lane_for_each_party_and_messages_in_their_order() -> None:
-    made, _ = run(Scenario(LinearSettings(rounds=2), {"shop": 3, "bank": 2}, 20))
-    whole = {name: link.transcript for name, link in made.links.items()}
-    text = diagram(Recorded(whole))
-    assert re.findall(r"<th>(\w+)</th>", text) == ["shop", "bank"]
-    kinds = re.findall(r"(?:← )?([a-z-]+) \((\d+)\)(?: →)?</td>", text)
-    assert [kind for kind, _ in kinds[:4]] == ["nonce", "cross-key", "operand", "reply"]
-    assert ("difference", "2") in kinds and "nonce (3) →" in text and "← cross-key (3)" in text
 
 
 def test_cells_and_terms_are_text() -> None:
