@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from securefed.data.columns import FittedColumns, prepare, prepared
-from securefed.data.ids import ID_FORMS, id_hint, id_shape, normalise_ids
+from securefed.data.ids import FEW_MEET, ID_FORMS, normalise_ids
 from securefed.data.readings import Policy
 from securefed.data.rows import Rows, read_rows, rows_of
 from securefed.data.storage import new_table, row_blocks, take_rows
@@ -427,8 +427,7 @@ def common_rows(parties: Sequence[Party], first: str) -> dict[str, NDArray[np.in
     }
     order = [value for value in places[first] if all(value in place for place in places.values())]
     if not order:
-        hint = id_hint({name: id_shape(place) for name, place in places.items()}, forms.pop())
-        raise DataError(f"ids: {', '.join(p.name for p in parties)} have no id in common: {hint}")
+        raise DataError(f"ids: {', '.join(p.name for p in parties)} have no id in common: {FEW_MEET}")
     return {name: np.array([rows[value] for value in order], dtype=np.intp) for name, rows in places.items()}
 
 

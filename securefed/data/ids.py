@@ -8,9 +8,6 @@ is what a table reader makes of a whole-number column with gaps. What else is fo
                 person) stay apart
     caseless    upper and lower case are the same
     loose       also without spaces, punctuation and leading zeros: "AB-007" and "ab 7" are one
-
-Where little or nothing is in common, each party says in one word of a fixed list of what shape its ids are as
-a whole (`id_shape`): that is all that the others hear of ids that they do not have themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any
@@ -27,21 +24,11 @@ from securefed.declare import check_choice
 from securefed.errors import DataError
 
 ID_FORMS = ("exact", "caseless", "loose")
-ID_SHAPES = (
-    "whole numbers",
-    "numbers with leading zeros",
-    "numbers with a point",
-    "hashes",
-    "e-mail addresses",
-    "upper-case words",
-    "lower-case words",
-    "words of mixed case",
-)
-"""In one of these words a party says of what shape its ids are."""
+FEW_MEET = "do all name the same kind of id under `id`, and would id_form = 'caseless' or 'loose' help?"
+"""What all parties are told where ids do not meet."""
 
 _SHOWN = 3
 _POINT_ZERO = re.compile(r"-?[0-9]+\.0+")
-_HASH = re.compile(r"(?=.*[a-fA-F])(?=.*[0-9])[0-9a-fA-F]{32,128}")
 _EXACT = 2**53
 """Whole numbers beyond this are not all different as floating-point numbers."""
 
@@ -119,33 +106,6 @@ def repeated_ids(values: Iterable[object], owner: str, form: str, rows: Collecti
     wanted = set(rows)
     again = {normalise_id(value, form): None for row, value in enumerate(values) if row in wanted}
     return DataError(f"{owner}: {len(again)} ids occur more than once ({_few(map(_shown, again))})")
-
-
-def id_shape(ids: Iterable[str]) -> str:
-    """Of what shape most of these ids are: one word of `ID_SHAPES`."""
-    return Counter(map(_shape, ids)).most_common(1)[0][0]
-
-
-def id_hint(shapes: Mapping[str, str], form: str) -> str:
-    """What all parties may be told where ids do not meet; `shapes` by party, as each said itself."""
-    told = ", ".join(f"{name} has {shape}" for name, shape in shapes.items() if shape)
-    if len(set(shapes.values())) > 1 and form != "loose":
-        return f"{told}; do all name the same kind of id, and would id_form = 'caseless' or 'loose' help?"
-    return f"{told}; do all name the same kind of id under id?"
-
-
-def _shape(text: str) -> str:
-    if _HASH.fullmatch(text):
-        return "hashes"
-    if re.fullmatch(r"-?[0-9]+", text):
-        return "numbers with leading zeros" if text.startswith("0") and len(text) > 1 else "whole numbers"
-    if re.fullmatch(r"-?[0-9]+[.,][0-9]+", text):
-        return "numbers with a point"
-    if "@" in text:
-        return "e-mail addresses"
-    if text == text.lower():
-        return "lower-case words"
-    return "upper-case words" if text == text.upper() else "words of mixed case"
 
 
 def _few(items: Iterable[str]) -> str:

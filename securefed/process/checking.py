@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from securefed.data.columns import decided
-from securefed.data.ids import id_shape, normalise_ids
+from securefed.data.ids import normalise_ids
 from securefed.data.rows import Rows, read_rows
 from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError
@@ -126,7 +126,7 @@ def _data(party: PartyFile) -> Findings:
 def _ids(party: PartyFile, settings: DataSettings, rows: Rows) -> Findings:
     if settings.id is not None:
         ids = normalise_ids(rows.ids(settings.id), party.own.name, party.shared.id_form)
-        yield _good("ids", f"{settings.id}: {len(ids):,}, each once; {id_shape(ids)}, such as {ids[0]!r}")
+        yield _good("ids", f"{settings.id}: {len(ids):,}, each once, such as {ids[0]!r}")
 
 
 def _label(party: PartyFile, settings: DataSettings, rows: Rows) -> Findings:

@@ -47,7 +47,6 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
-from securefed.data.ids import ID_SHAPES
 from securefed.errors import DataError, SettingError
 from securefed.files import (
     check_release,
@@ -337,8 +336,6 @@ class ResumeState:
     """Why the training was over at the last of them (label party)."""
     proposal: str = ""
     """The name of a new instance, if there has to be one (label party)."""
-    ids: str = ""
-    """Of what shape its ids are, where it has any."""
 
     def to_facts(self) -> dict[str, Any]:
         return {**asdict(self), "rounds": list(self.rounds)}
@@ -358,7 +355,6 @@ class ResumeState:
             and isinstance(facts.get("is_linear"), bool)
             and _token(facts.get("instance"), None)
             and _token(facts.get("proposal"), "")
-            and facts.get("ids") in ("", *ID_SHAPES)
             and facts.get("ended") in (None, *REASONS)
             and isinstance(rounds, list)
             and len(rounds) < 100

@@ -25,6 +25,7 @@ from securefed.assembly.base import Model, PartyData
 from securefed.assembly.build import label_targets
 from securefed.crypto import Mapper
 from securefed.data.columns import MOST_ROWS, FittedColumns, choose_columns, column_bits, prepare
+from securefed.data.ids import FEW_MEET
 from securefed.data.psi import MAX_IDS, PSI_KINDS, intersect
 from securefed.data.psi_local import check_ids
 from securefed.data.rows import Rows, file_digest, read_rows
@@ -197,7 +198,7 @@ async def align(
         if shared.key_holder is not None and link.name == shared.label_party:
             link.send(shared.key_holder, "aligned", len(rows).to_bytes(COUNT_BYTES, "big"))
         if len(rows) == 0:
-            raise NothingInCommon(f"ids: {', '.join(shared.parties)} have no id in common")
+            raise NothingInCommon(f"ids: {', '.join(shared.parties)} have no id in common: {FEW_MEET}")
         labelled = np.ones(len(rows), dtype=np.bool_) if known is None else known[rows]
         if not shared.same_people and labels:
             labelled = await _share_labelled(link, shared, labelled)
@@ -233,7 +234,7 @@ async def hear_count(link: Link, label_party: str) -> int:
             f"{label_party} says in 'aligned' that {count} people are common, at most {MAX_IDS} can be"
         )
     if count == 0:
-        raise NothingInCommon("ids: the parties have no id in common")
+        raise NothingInCommon(f"ids: the parties have no id in common: {FEW_MEET}")
     return count
 
 

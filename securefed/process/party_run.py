@@ -37,7 +37,7 @@ from securefed.assembly import Trained, assembly_of
 from securefed.assembly.base import read_arrays, write_arrays
 from securefed.assembly.build import Measured, build
 from securefed.crypto import Mapper
-from securefed.data.ids import id_hint, id_shape
+from securefed.data.ids import FEW_MEET
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.files import RunDirectory
 from securefed.labels.quality import Holdout
@@ -114,7 +114,7 @@ class Session:
         """Once the run is over here."""
         self.refused: SecurefedError | None = None
         """Why this run cannot be. All parties see it alike; each ends its program well and says it itself."""
-        self._state, self._shapes = ResumeState(0), dict[str, str]()
+        self._state = ResumeState(0)
         self._started = time.monotonic()
         self._measured: Measured | None = None
 
@@ -128,7 +128,6 @@ class Session:
                 model.is_linear,
                 rows=len(data.features) if self.shared.alignment == "rows" else 0,
                 proposal=token_hex(8) if self.party.is_label_party else "",
-                ids="" if data.ids is None else id_shape(data.ids),
             )
         if self.name not in self.shared.stateful or not self.store.aligned:
             return state
@@ -161,7 +160,6 @@ class Session:
             name: self._state if name == self.name else ResumeState.from_facts(name, link.hello[name])
             for name in self.shared.stateful
         }
-        self._shapes = {name: states[name].ids for name in self.shared.parties}
         if self.keys.holder is not None:
             self.directory.make()
             self.keys.holder.memory.keep(self.directory.openings)
@@ -170,7 +168,7 @@ class Session:
         except _AllRefuse as refusal:
             self.refused = refusal.error
         except NothingInCommon as nothing:
-            self.refused = DataError(f"{nothing}: {id_hint(self._shapes, self.shared.id_form)}")
+            self.refused = nothing
         finally:
             link.transcript.abandon()
 
@@ -413,7 +411,7 @@ class Session:
             self.events.tell(
                 "note",
                 text=f"only {len(alignment):,} of {len(data.ids):,} ids of {self.name} are in common: "
-                f"{id_hint(self._shapes, self.shared.id_form)}",
+                f"{FEW_MEET}",
             )
         return len(alignment)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -30,7 +30,7 @@ from securefed.assembly import assembly_of
 from securefed.assembly.base import PartyData
 from securefed.crypto import Mapper
 from securefed.data.columns import prepared
-from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
+from securefed.data.ids import normalise_ids
 from securefed.data.rows import read_rows
 from securefed.errors import DataError, SettingError
 from securefed.files import RunDirectory, write_atomically
@@ -138,12 +138,8 @@ class Scoring:
         """Why there is nothing to score; all parties see it alike."""
 
     def facts(self) -> dict[str, Any]:
-        self.begun, rows = False, self._rows
-        shape = "" if rows is None or rows.ids is None else id_shape(self._normal(rows.ids))
-        return {"rows": rows.count if rows is not None else None, "ids": shape}
-
-    def _normal(self, ids: Sequence[object]) -> list[str]:
-        return normalise_ids(ids, self._name, self._shared.id_form)
+        self.begun = False
+        return {"rows": None if self._rows is None else self._rows.count}
 
     async def program(self, link: NetworkLink) -> Scored:
         self.begun = True
@@ -155,7 +151,7 @@ class Scoring:
         try:
             rows = await self._align(link)
         except NothingInCommon as nothing:
-            self.refused = DataError(f"{nothing}: {id_hint(self._shapes(link), self._shared.id_form)}")
+            self.refused = nothing
             nobody = np.zeros(0, dtype=np.intp)
             return Scored(nobody, None, link.path, link.paused, link.transcript)
         finally:
@@ -164,13 +160,6 @@ class Scoring:
         aligned = link.paused
         scores = await self._score(link, rows)
         return Scored(rows, scores, link.path, aligned, link.transcript)
-
-    def _shapes(self, link: NetworkLink) -> dict[str, str]:
-        """What each party said of its ids, where it is one of the words that may be said."""
-        shapes = {name: str(facts.get("ids", "")) for name, facts in link.hello.items()}
-        if self._rows is not None and self._rows.ids is not None:
-            shapes[self._name] = id_shape(self._normal(self._rows.ids))
-        return {name: shapes[name] for name in self._shared.parties if shapes.get(name) in ID_SHAPES}
 
     async def _align(self, link: NetworkLink) -> NDArray[np.intp]:
         shared, rows = self._shared, self._rows
@@ -221,7 +210,7 @@ class Scoring:
         own, shard = self._rows, self._shard
         if own is None or own.features is None or shard is None:
             return None
-        names = None if own.ids is None else self._normal(own.ids)
+        names = None if own.ids is None else normalise_ids(own.ids, self._name, self._shared.id_form)
         ids = None if names is None else [names[row] for row in rows]
         return PartyData(features=own.features[rows], untransformed=shard.columns.untransformed, ids=ids)
 
