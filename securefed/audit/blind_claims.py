@@ -1,4 +1,4 @@
-"""Claims about blind runs: who had keys, that every message was due, and what came out.
+"""Claims about blind runs: that every message was due, and what came out.
 
 Own-gradient runs make no such promise; the claims say so.
 """
@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 from securefed.audit.blind_schedule import Due, Schedule, When, read_schedule
-from securefed.audit.claims import NOT_BLIND, Examined, Outcome, Statement, strong_parameters
+from securefed.audit.claims import Examined, Outcome, Skipped, claim, strong_parameters
+from securefed.audit.opening_claims import REQUESTS
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
 from securefed.crypto.blind.interface import Lengths
@@ -21,27 +22,18 @@ from securefed.protocols.messages import SCORING
 
 Place = tuple[str, str, str, When]
 """Sender, receiver and kind of a message, and its place in the run."""
-KEYS = ("nonce", "cross-key")
 OUTPUTS = ("score", "released")
 """The only messages that open anything."""
 
 
-def _blind_claim(name: str, text: str) -> Callable[[Callable[[Recorded, Schedule], Outcome]], Statement]:
-    """Make a function of a blind run and its list of messages the check of a claim."""
-
-    def decorated(check: Callable[[Recorded, Schedule], Outcome]) -> Statement:
-        def checked(recorded: Recorded) -> Outcome:
-            if not recorded.blind:
-                return NOT_BLIND
-            try:
-                schedule = read_schedule(recorded.settings, _lengths(recorded))
-            except DataError as error:
-                return Examined(f"no list of messages: {error}", False)
-            return (yield from check(recorded, schedule))
-
-        return Statement(name, text, checked)
-
-    return decorated
+def _schedule(recorded: Recorded) -> Schedule:
+    """Return the messages that are due in a blind run."""
+    if not recorded.blind:
+        raise Skipped("does not apply: the parties agreed to reveal own gradients", applies=False)
+    try:
+        return read_schedule(recorded.settings, _lengths(recorded))
+    except DataError as error:
+        raise Skipped(f"no list of messages: {error}") from None
 
 
 def _lengths(recorded: Recorded) -> Lengths | None:
@@ -123,43 +115,28 @@ def _compare(
     return sent
 
 
-@_blind_claim(
-    "due", "Every message of a blind run has the number, place and length that the agreement asks for."
+@claim(
+    "due",
+    "Every message and key of a blind run has the number, place and length that the agreement asks for.",
 )
-def _all_due(recorded: Recorded, schedule: Schedule) -> Outcome:
-    sent = yield from _compare(recorded, schedule, lambda kind: kind not in (*KEYS, *OUTPUTS))
-    differences = sum(message.entry.kind == "difference" for message in sent)
-    return Examined(f"{len(sent)} messages, {differences} of them differences, each in its place and length")
+def _all_due(recorded: Recorded) -> Outcome:
+    sent = yield from _compare(recorded, _schedule(recorded), lambda kind: kind not in OUTPUTS)
+    kinds = Counter(message.entry.kind for message in sent)
+    owners = {message.sender for message in recorded.of("cross-key")}
+    keys = f"{kinds['cross-key']} of them public keys, of {', '.join(sorted(owners)) or 'nobody'}"
+    return Examined(f"{len(sent)} messages, {kinds['difference']} of them differences, {keys}")
 
 
-@_blind_claim(
-    "keys",
-    "In a blind run only parties that encrypt had a key. With two parties only the label party had one.",
-)
-def _keys(recorded: Recorded, schedule: Schedule) -> Outcome:
-    owners: set[str] = set()
-    for message in recorded.of(*KEYS):
-        owner = message.sender if message.entry.kind == "cross-key" else message.receiver
-        owners.add(owner)
-        if owner not in schedule.encryptors(message.entry.phase):
-            yield f"{message}: {owner} has a key, and it encrypts nothing in {message.entry.phase}"
-    yield from _compare(recorded, schedule, KEYS.__contains__)
-    for message in recorded.of("reply"):
-        if message.receiver not in schedule.encryptors(message.entry.phase):
-            yield f"{message} goes to somebody who has no key"
-    listed = ", ".join(sorted(owners)) or "nobody"
-    keys = len(recorded.of("cross-key"))
-    return Examined(f"{keys} public keys, of {listed}; nobody else can decrypt anything")
-
-
-@_blind_claim(
-    "outputs", "Every output of a blind run belongs to an agreed evaluation, prediction or release."
-)
-def _outputs(recorded: Recorded, schedule: Schedule) -> Outcome:
-    sent = yield from _compare(recorded, schedule, OUTPUTS.__contains__)
+@claim("outputs", "A blind run opened only scores and parameters that all parties had agreed to.")
+def _outputs(recorded: Recorded) -> Outcome:
     scores, released = recorded.of("score"), recorded.of("released")
-    if released and not recorded.settings.get("release"):
-        yield f"{released[0]}: nobody agreed to a release"
+    if recorded.blind:
+        for message in recorded.of(*REQUESTS, *REQUESTS.values()):
+            yield f"{message}: something was decrypted for somebody"
+        if released and not recorded.settings.get("release"):
+            yield f"{released[0]}: nobody agreed to a release"
+    schedule = _schedule(recorded)
+    sent = yield from _compare(recorded, schedule, OUTPUTS.__contains__)
     for message in released:
         bits = release_bits(recorded.parameters.get(message.receiver, 0), recorded.outputs)
         limited = message.receiver != recorded.label_party and not recorded.settings.get("trusted")
@@ -174,4 +151,4 @@ def _outputs(recorded: Recorded, schedule: Schedule) -> Outcome:
     return Examined(text)
 
 
-BLIND = (_keys, _all_due, _outputs)
+BLIND = (_all_due, _outputs)

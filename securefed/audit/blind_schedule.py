@@ -84,12 +84,6 @@ class Schedule(ABC):
         self.agreement, self._lengths = agreement, lengths
         self._scores = ScorePlan.of(agreement, tuple(sizes))
         self._holders = self._scores.holders
-        self._encryptors = {agreement.label_party}
-        """Who has a key in the setup."""
-
-    def encryptors(self, phase: str) -> set[str]:
-        """Who has a key in that phase."""
-        return self._encryptors if phase == "setup" else {self.agreement.label_party}
 
     @abstractmethod
     def _setup(self) -> Iterator[Due]: ...
@@ -227,7 +221,6 @@ class LinearSchedule(Schedule):
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
         plan = self._pass = pass_plan(agreement)
         super().__init__(agreement, lengths, plan.sizes)
-        self._encryptors = {left for left, _ in plan.pairs()}
         self._prepared_matrices = round_products(agreement, plan, range(agreement.stopping.rounds))
 
     def _after(self) -> Iterator[Due]:

@@ -70,7 +70,14 @@ def counted(count: int, what: str, absent: Sequence[str]) -> Examined:
     return Examined(f"{count} {what}{rest}", bool(count) or not absent)
 
 
-NOT_BLIND = Examined("does not apply: the parties agreed to reveal own gradients")
+class Skipped(Exception):
+    """There is nothing to check a claim by. `applies`: there should have been."""
+
+    def __init__(self, text: str, *, applies: bool = True) -> None:
+        super().__init__(text)
+        self.examined = Examined(text, not applies)
+
+
 Outcome = Generator[str, None, Examined]
 """Violations, and in the end what was examined."""
 Check = Callable[[Recorded], Outcome]
@@ -92,6 +99,8 @@ class Statement:
                 violations.append(next(check))
         except StopIteration as end:
             examined = end.value
+        except Skipped as reason:
+            examined = reason.examined
         except Exception as error:  # noqa: BLE001  # what a check cannot read speaks against the claim
             why = plain_text(error, 80)
             violations.append(f"the transcripts cannot be read for this claim ({why})")

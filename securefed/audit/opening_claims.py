@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from math import prod
 
-from securefed.audit.claims import NOT_BLIND, Examined, Outcome, claim, counted, unmatched
+from securefed.audit.claims import Examined, Outcome, claim, counted, unmatched
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import KEY_KINDS
 from securefed.crypto.shares import numbers_in
@@ -104,18 +104,6 @@ def _ledger(recorded: Recorded) -> Outcome:
     return Examined(text, bool(entries) or not recorded.unseen_openings)
 
 
-@claim("nothing", "A blind run opened only scores, and parameters if all parties had agreed.")
-def _nothing(recorded: Recorded) -> Outcome:
-    if not recorded.blind:
-        return NOT_BLIND
-    for message in recorded.everything:
-        if message.entry.kind in (*REQUESTS, *REQUESTS.values()):
-            yield f"{message}: something was decrypted for somebody"
-        elif message.entry.kind == "released" and not recorded.settings.get("release"):
-            yield f"{message}: parameters were opened that nobody agreed to release"
-    return counted(len(recorded.everything), "messages, no opening but of scores", recorded.missing)
-
-
 @claim("scores", "Prediction and evaluation revealed scores only, and to the label party only.")
 def _scores(recorded: Recorded) -> Outcome:
     numbers, label = 0, recorded.label_party
@@ -201,4 +189,4 @@ def _score_ledger(recorded: Recorded) -> Outcome:
     return Examined("; ".join(f"{party}: {count} scorings, counted" for party, count in counts.items()))
 
 
-OPENINGS = (_masked, _mask_once, _sums, _ledger, _nothing, _scores, _blurred, _score_ledger)
+OPENINGS = (_masked, _mask_once, _sums, _ledger, _scores, _blurred, _score_ledger)

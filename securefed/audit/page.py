@@ -27,7 +27,6 @@ def section(report: AuditReport, *, folded: bool = True) -> str:
         f'<h3 id="receipts">{term("receipt", "Receipts")}</h3><ul>',
         *(f"<li>{escape(_receipt(report, receipt))}</li>" for receipt in report.receipts),
         "</ul>",
-        _left_out(report),
         fold(
             "What each party saw",
             "".join(_seen(report, name) for name in report.seen) + _ledger(report),
@@ -62,19 +61,6 @@ def _claims(report: AuditReport) -> str:
         for claim in report.claims
     )
     return f'<h3 id="claims">{term("claim", "Claims")}</h3><table><tbody>{rows}</tbody></table>'
-
-
-def _left_out(report: AuditReport) -> str:
-    """Return what the verdict does not cover."""
-    lines = [f"{claim.text.rstrip('.')}: {claim.evidence}" for claim in report.claims if not claim.checked]
-    if report.recorded.missing:
-        names = ", ".join(report.recorded.missing)
-        lines.append(f"The transcripts of {names} are not here, so only this side's records were checked.")
-    lines.append(
-        "A party that lies about itself in a consistent way, and what anybody does outside of the run."
-    )
-    listed = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return fold("Skipped, and why", f'<ul id="unchecked">{listed}</ul>')
 
 
 def _seen(report: AuditReport, name: str) -> str:

@@ -16,8 +16,7 @@ knows that everybody is done. In a run that reveals nothing every attempt makes 
 rows and new random numbers. Only the shares of the model go on from a checkpoint.
 
 What the others get to know of this party besides the protocol's messages: its name, how many numbers its
-model has, the rounds that it has checkpoints of, and in one word of a fixed list of what shape its ids are
-(whole numbers, e-mail addresses, ...), so that all can be told why ids do not meet.
+model has, and the rounds that it has checkpoints of.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ from securefed.transport import Path, Transcript
 from securefed.transport.network import NetworkLink
 
 LITTLE = 0.05
-"""A smaller part of the own people in common is told, with what may be said of the ids."""
+"""A smaller part of the own people in common is told."""
 
 T = TypeVar("T")
 Array = NDArray[np.float64]
@@ -408,11 +407,8 @@ class Session:
         self.store.write_alignment(Checkpoint(arrays, meta))
         self.events.tell("aligned", rows=len(alignment))
         if data.ids is not None and len(alignment) < LITTLE * len(data.ids):
-            self.events.tell(
-                "note",
-                text=f"only {len(alignment):,} of {len(data.ids):,} ids of {self.name} are in common: "
-                f"{FEW_MEET}",
-            )
+            share = f"only {len(alignment):,} of {len(data.ids):,} ids of {self.name}"
+            self.events.tell("note", text=f"{share} are in common: {FEW_MEET}")
         return len(alignment)
 
     def _program(

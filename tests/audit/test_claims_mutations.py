@@ -297,7 +297,7 @@ def test_past_the_line_without_a_word_about_it(monkeypatch: Patch) -> None:
     assert failed(made(PAIR, batch=2, allow_determined=True)) == ["ledger"]
 
 
-# Blind runs: clear, encrypted, foreign-key, fresh, mask-once, nothing, keys, due, outputs
+# Blind runs: clear, encrypted, foreign-key, fresh, mask-once, due, outputs
 
 
 def blind_made(protocol: str = PAIRED, **changes: Any) -> Made:
@@ -323,7 +323,7 @@ def changed(
 
 def test_a_blind_run_without_encryption() -> None:
     """The product in the clear: columns and labels as numbers in the place of ciphertexts."""
-    assert failed(blind_made(cross=CLEAR)) == ["clear", "fresh", "keys", "due"]
+    assert failed(blind_made(cross=CLEAR)) == ["clear", "fresh", "due"]
 
 
 @pytest.mark.parametrize("kind", ["difference", "part", "score-share", "reply"])
@@ -404,7 +404,7 @@ def one_more(
 def test_a_key_of_a_party_that_encrypts_nothing(monkeypatch: Patch) -> None:
     """The party without labels sends a key of its own."""
     one_more(monkeypatch, "reply", "cross-key", lambda blob: bytes(382_296), "p0", "p1")
-    assert failed(blind_made()) == ["keys"]
+    assert failed(blind_made()) == ["due"]
 
 
 @pytest.mark.parametrize("kind", ["operand", "reply", "difference", "part", "question"])
@@ -428,7 +428,7 @@ def test_one_message_more_than_is_due_in_transfer_learning(monkeypatch: Patch) -
 @pytest.mark.parametrize(
     ("after", "kind", "sender", "to", "claims"),
     [
-        ("reply", "cross-key", "B", "A", {"keys"}),
+        ("reply", "cross-key", "B", "A", {"due"}),
         ("score", "score", "B", "A", {"due", "outputs", "blurred", "score-ledger"}),
     ],
 )
@@ -446,7 +446,7 @@ def test_transfer_learning_with_a_rate_that_a_user_wrote_is_not_checked() -> Non
         return 0.3
 
     found = audit(*blind_made("blind, transfer", learning_rate=rate).run())
-    assert found.failed == [] and {"keys", "due", "outputs"} <= set(found.not_checked)
+    assert found.failed == [] and {"due", "outputs"} <= set(found.not_checked)
 
 
 def test_an_operand_with_more_columns(monkeypatch: Patch) -> None:
@@ -479,18 +479,18 @@ def test_scores_of_another_evaluation_than_agreed() -> None:
         for entry in entries:
             transcript._append(replace(entry, chain=""))
     found = audit(transcripts, {**result, "settings": settings}).failed
-    assert set(found) == {"keys", "due", "outputs"}
+    assert set(found) == {"due", "outputs"}
 
 
 def test_parameters_that_nobody_agreed_to_release(monkeypatch: Patch) -> None:
     agreed = Agreement.to_dict
     monkeypatch.setattr(Agreement, "to_dict", lambda self: {**agreed(self), "release": False})
-    assert failed(made("blind, released", "ckks")) == ["nothing", "outputs"]
+    assert failed(made("blind, released", "ckks")) == ["outputs"]
 
 
 def test_an_opening_in_a_blind_run(monkeypatch: Patch) -> None:
     one_more(monkeypatch, "difference", "opening", lambda blob: b"", "p1", "p0")
-    assert "nothing" in failed(blind_made())
+    assert "outputs" in failed(blind_made())
 
 
 def test_every_claim_about_blind_runs_has_a_break_here() -> None:

@@ -153,7 +153,7 @@ TWINS = {
     ),
     "the passphrase, by guessing against a file": (
         "tests/transport/test_identity.py",
-        "test_guessing_costs_scrypt_now_and_cost_two_thousand_hashes_before",
+        "test_guessing_costs_scrypt_and_in_openssl_s_form_two_thousand_hashes",
     ),
 }
 """The test with the naive variant, by the attack's first cell."""

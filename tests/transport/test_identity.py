@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from base64 import encodebytes
@@ -11,6 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +30,8 @@ from securefed.transport.identity import (
     parse_address,
 )
 
+PBKDF2 = bytes.fromhex("2a864886f70d01050c")
+AES_256_CBC = bytes.fromhex("60864801650304012a")
 BANK, SHOP = Identity.generate("bank"), Identity.generate("shop")
 
 
@@ -113,7 +117,25 @@ def test_the_passphrase_has_to_fit(tmp_path: Path) -> None:
         Identity.load(tmp_path, "wrong")
 
 
-def test_guessing_costs_scrypt(tmp_path: Path) -> None:
+def test_guessing_costs_scrypt_and_in_openssl_s_form_two_thousand_hashes(tmp_path: Path) -> None:
+    """The attack on a PEM text needs PBKDF2 with its 2,048 iterations for each guess, and no scrypt."""
+    protection = serialization.BestAvailableEncryption(b"right")
+    form = serialization.Encoding.DER, serialization.PrivateFormat.PKCS8
+    der = BANK._key.private_bytes(*form, protection)
+    rest = der.split(PBKDF2)[1][2:]  # a sequence of: salt, iterations, hash
+    salt, rest = rest[2 : 2 + rest[1]], rest[2 + rest[1] :]
+    iterations = int.from_bytes(rest[2 : 2 + rest[1]], "big")
+    rest = der.split(AES_256_CBC)[1][2:]
+    nonce, body = rest[:16], rest[16:]
+    body = body[len(body) % 16 :]  # without the head of the octets
+
+    def opened(guess: bytes) -> bool:
+        key = hashlib.pbkdf2_hmac("sha256", guess, salt, iterations, 32)
+        decryptor = Cipher(algorithms.AES(key), modes.CBC(nonce)).decryptor()
+        return (decryptor.update(body) + decryptor.finalize()).startswith(b"\x30\x81\x87")
+
+    assert iterations == 2048
+    assert [guess for guess in (b"wrong", b"right", b"other") if opened(guess)] == [b"right"]
     BANK.save(tmp_path, "right")
     magic, version, kdf, log2_n, r, p, *_ = HEADER.unpack_from((tmp_path / KEY_FILE).read_bytes())
     assert (magic, version, kdf, log2_n, r, p) == (b"SFKF", 1, 1, 17, 8, 1)
