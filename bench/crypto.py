@@ -189,7 +189,7 @@ def ckks_cases(size: Size, seed: int) -> Iterator[Case]:
     few = slice(size.ciphertexts)
     by_paillier = generate_secret_key(2048).encrypt(values[few], FIXED)
     paillier = Task(lambda: factors[:, few] @ by_paillier, 2 * size.ciphertexts)
-    yield Case("product, per slot", "ckks-8192", ours, {"our paillier-2048": (paillier, 100)}, repeats)
+    yield Case("product, per slot", "ckks-4096", ours, {"our paillier-2048": (paillier, 100)}, repeats)
 
     listed = factors[0].tolist()
     usual, short = TensealVector(values), TensealVector(values, TensealVector.SHORTEST)
@@ -199,7 +199,7 @@ def ckks_cases(size: Size, seed: int) -> Iterator[Case]:
     }
     ours = Task(lambda: factors @ encrypted, 2)
     operation = f"product of {SLOTS} slots, no rescale"
-    yield Case(operation, "ckks-8192", ours, peers, repeats)
+    yield Case(operation, "ckks-4096", ours, peers, repeats)
 
 
 def _bars(rows: list[Row], used: dict[str, Any]) -> list[Bar]:

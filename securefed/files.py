@@ -40,7 +40,7 @@ from typing import Any
 
 from securefed.errors import DataError, SecurefedError, SettingError, plain_text
 
-PACKAGES = ("securefed", "numpy", "scikit-learn", "cryptography", "gmpy2", "tenseal")
+PACKAGES = ("securefed", "numpy", "scikit-learn", "cryptography", "gmpy2")
 """What decides about numbers, keys and the wire."""
 
 

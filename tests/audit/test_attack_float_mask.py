@@ -14,14 +14,15 @@ import phe
 
 from securefed.crypto import FixedPoint, KeyHolder
 from securefed.crypto.ckks.arrays import CkksMask, CkksMasked
-from securefed.crypto.lattice.seal_ring import DATA_PRIMES
+from securefed.crypto.lattice.ring import DEGREE as OURS
+from securefed.crypto.lattice.ring import PRIMES
 from securefed.crypto.wire import Kind
 from tests.audit.chance import chi_square, chi_square_range, most_by_luck
 from tests.audit.lowbits import closest_by_low_bits
 from tests.audit.naive.ckks import DEGREE, Chain, Lab
 from tests.audit.naive.paillier import float_masked
 from tests.audit.ring import Residues, from_residues
-from tests.audit.views import masked_phase, paillier_factors, paillier_wire
+from tests.audit.views import canonical, masked_phase, paillier_factors, paillier_wire
 
 GUESSES = 8
 TRIALS = 24
@@ -119,35 +120,35 @@ def test_ckks_float_masks_beyond_half_of_q_wrap_without_a_word() -> None:
 
 
 def ours_phase(holder: KeyHolder, blob: bytes, row: np.ndarray) -> tuple[Residues, Residues]:
-    """(2, coefficients) of B's answer as A sees them, and the same without the mask."""
+    """(5, coefficients) of B's answer as A sees them, and the same without the mask."""
     masked, mask = holder.public.load(blob).contract(row[None]).mask()
     assert isinstance(masked, CkksMasked)
     assert isinstance(mask, CkksMask)
     seen = masked_phase(holder, holder.public.load_masked(masked.to_bytes()))
-    primes = np.array(DATA_PRIMES, dtype=object)[:, None]
-    return seen, (seen - mask._residues.astype(object)) % primes
+    primes = np.array(PRIMES, dtype=object)[:, None]
+    return seen, (seen - canonical(mask._residues)) % primes
 
 
 def test_ckks_masks_of_ours_leave_nothing_bare(ckks: KeyHolder) -> None:
     generator = np.random.default_rng(8)
     blob = ckks.encrypt(generator.uniform(-1, 1, 16), FIXED).to_bytes()
     rows = generator.normal(size=(GUESSES, 64, 16))
-    guesses = [from_residues(ours_phase(ckks, blob, row)[1], DATA_PRIMES) for row in rows]
+    guesses = [from_residues(ours_phase(ckks, blob, row)[1], PRIMES) for row in rows]
     right = 0
     for truth in [secrets.randbelow(GUESSES) for _ in range(TRIALS)]:
         seen, bare = ours_phase(ckks, blob, rows[truth])
         # Without the mask the attack works on our layout too.
-        assert closest_by_low_bits(from_residues(bare, DATA_PRIMES), guesses, 24) == truth
-        right += closest_by_low_bits(from_residues(seen, DATA_PRIMES), guesses, 24) == truth
+        assert closest_by_low_bits(from_residues(bare, PRIMES), guesses, 24) == truth
+        right += closest_by_low_bits(from_residues(seen, PRIMES), guesses, 24) == truth
     assert right <= most_by_luck(TRIALS, 1 / GUESSES)
 
 
 def test_ckks_masked_coefficients_of_ours_are_uniform(ckks: KeyHolder) -> None:
-    """The lowest and the highest byte of what A sees, modulo each prime, over 2 x 8192 coefficients."""
+    """The lowest and the highest byte of what A sees, modulo each prime, over 2 x 4096 coefficients."""
     blob = ckks.encrypt([1.0], FIXED).to_bytes()
-    seen = np.concatenate([ours_phase(ckks, blob, np.ones((DEGREE, 1)))[0] for _ in range(2)], axis=1)
+    seen = np.concatenate([ours_phase(ckks, blob, np.ones((OURS, 1)))[0] for _ in range(2)], axis=1)
     low, high = chi_square_range(256)
-    for residues, prime in zip(seen, DATA_PRIMES, strict=True):
+    for residues, prime in zip(seen, PRIMES, strict=True):
         assert low < chi_square(residues % 256, 256) < high
         assert low < chi_square(residues * 256 // prime, 256) < high
 

@@ -27,8 +27,8 @@ from securefed.audit import CLAIMS, audit
 from securefed.audit.blind_claims import BLIND
 from securefed.crypto import FixedPoint, find_kind, generate, load_public_key, shares
 from securefed.crypto.blind.paillier import paillier_scheme
-from securefed.crypto.ckks import arrays as ckks_encrypted
 from securefed.crypto.ckks.arrays import CkksEncrypted
+from securefed.crypto.lattice.ring import PRIMES, RING
 from securefed.crypto.paillier import arrays as paillier_encrypted
 from securefed.crypto.paillier.keys import PaillierPublicKey
 from securefed.crypto.paillier.primes import Owner
@@ -177,13 +177,11 @@ def test_one_randomness_for_all(monkeypatch: Patch, protocol: str) -> None:
     assert failed(made(protocol)) == ["fresh"]
 
 
-def test_one_randomness_for_all_under_ckks(monkeypatch: Patch) -> None:
+def test_one_randomness_for_all_under_ckks() -> None:
     """More rows than a ciphertext has slots, so that there are two of them; with one c1 it shows."""
-    fresh = keys().holder("ckks", 0).public.encrypt(np.zeros(5000), FixedPoint(1.0))
+    fresh = keys().holder("ckks", 0).public.encrypt(np.zeros(3000), FixedPoint(1.0))
     assert isinstance(fresh, CkksEncrypted) and fresh.ciphertexts == 2 and not fresh.repeated()
-    words = fresh.residues()
-    words[1, 1] = words[0, 1]
-    monkeypatch.setattr(fresh, "residues", lambda: words)
+    fresh.residues[:, 1, 1] = fresh.residues[:, 1, 0]
     assert fresh.repeated() == 1
 
 
@@ -199,23 +197,19 @@ def test_a_ciphertext_that_is_sent_again(monkeypatch: Patch) -> None:
 def test_masks_that_are_zero(monkeypatch: Patch, scheme: str) -> None:
     """The key-holder opens the gradient itself."""
     monkeypatch.setattr(paillier_encrypted, "uniform_many_below", lambda n, count: [mpz(0)] * count)
-    monkeypatch.setattr(
-        ckks_encrypted.ring,
-        "uniform",
-        lambda source, count, primes=2: np.zeros((primes, count), dtype=np.uint64),
-    )
+    monkeypatch.setattr(RING, "uniform", lambda source, count: np.zeros((len(PRIMES), count)))
     assert failed(made(PAIR, scheme)) == ["masked"]
 
 
 def test_masks_that_are_too_small(monkeypatch: Patch) -> None:
     """Random, all different, and a few bits where there should be as many as the modulus has."""
 
-    def few(source: object, count: int, primes: int = 2) -> Any:
-        return np.frombuffer(os.urandom(4 * count), np.uint32).astype(np.uint64)[None].repeat(primes, axis=0)
+    def few(source: object, count: int) -> Any:
+        return RING.whole(np.frombuffer(os.urandom(4 * count), np.uint32).astype(np.int64), 0)
 
     small = lambda n, count: [mpz(int.from_bytes(os.urandom(8), "big")) for _ in range(count)]  # noqa: E731
     monkeypatch.setattr(paillier_encrypted, "uniform_many_below", small)
-    monkeypatch.setattr(ckks_encrypted.ring, "uniform", few)
+    monkeypatch.setattr(RING, "uniform", few)
     assert failed(made(PAIR)) == ["masked"]
     assert failed(made(PAIR, "ckks")) == ["masked"]
 
@@ -237,9 +231,9 @@ def test_a_block_that_was_never_masked(monkeypatch: Patch) -> None:
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
 def test_one_mask_for_all(monkeypatch: Patch, scheme: str) -> None:
     kept = {1: mpz(int.from_bytes(os.urandom(255), "big"))}
-    noise = np.frombuffer(os.urandom(16 * 8192), dtype=np.uint64).reshape(2, -1) >> np.uint64(5)
+    noise = RING.uniform(os.urandom, 8192)
     monkeypatch.setattr(paillier_encrypted, "uniform_many_below", lambda n, count: [kept[1]] * count)
-    monkeypatch.setattr(ckks_encrypted.ring, "uniform", lambda source, count, primes=2: noise[:, :count])
+    monkeypatch.setattr(RING, "uniform", lambda source, count: noise[:, :count])
     assert failed(made(PAIR, scheme)) == ["mask-once"]
 
 

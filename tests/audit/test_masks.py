@@ -18,9 +18,10 @@ from research.attacks.blind import honest_keys, reply, rows_of
 from securefed.crypto import FixedPoint, KeyHolder, generate, shares
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.rlwe import RlweKey
-from securefed.crypto.lattice.seal_ring import DATA_PRIMES
+from securefed.crypto.lattice.ring import PRIMES, RING
 from securefed.crypto.randomness import SEED_BYTES
 from tests.audit.naive.paillier import float_masked
+from tests.audit.ring import from_residues
 from tests.audit.views import masked_phase, paillier_factors, paillier_public
 from tests.protocols.federation import FULL_KEYS
 
@@ -43,15 +44,15 @@ def opened_paillier(holder: KeyHolder, value: float, count: int) -> np.ndarray:
 
 
 def opened_ckks(holder: KeyHolder, value: float, count: int) -> np.ndarray:
-    """The masked coefficients modulo the first prime, scaled to 64 bits, and their low halves."""
+    """The masked coefficients, scaled to 64 bits, and their low halves."""
     seen: list[int] = []
     while len(seen) < count:
         masked, _ = holder.encrypt(np.full(64, value), FIXED).mask()
-        seen += masked_phase(holder, holder.public.load_masked(masked.to_bytes()))[0].tolist()
-    prime = DATA_PRIMES[0]
-    pairs = [((int(v) << 64) // prime, (int(v) << 32) % (1 << 64)) for v in seen[:count]]
+        phase = masked_phase(holder, holder.public.load_masked(masked.to_bytes()))
+        seen += (from_residues(phase, PRIMES) % RING.modulus).tolist()
+    pairs = [((int(v) << 64) // RING.modulus, (int(v) << 32) % (1 << 64)) for v in seen[:count]]
     table = np.array(pairs, dtype=np.uint64)
-    # The low 32 bits of a residue fill the upper half of their word; the rest of it is drawn here.
+    # The low 32 bits of a number fill the upper half of their word; the rest of it is drawn here.
     filler = np.random.default_rng(1).integers(0, 1 << 32, count, dtype=np.uint64)
     table[:, 1] |= filler
     return table
@@ -114,8 +115,8 @@ def test_what_the_key_holder_sees_is_independent_of_the_gradient(scheme: str) ->
             n = int(paillier_public(holder).n)
             seen.append([int(integer) / n, (int(integer) % 2**64) / 2**64])
         else:
-            phase = masked_phase(holder, masked)[0][:4]
-            seen.append([float(v) / DATA_PRIMES[0] for v in phase])
+            phase = from_residues(masked_phase(holder, masked)[:, :4], PRIMES)
+            seen.append([float(v) / RING.modulus for v in phase])
     gradients = np.array([opening.sums for opening in scene.views["p0"].opened])
     assert found(dependent(np.array(seen), gradients)) == []
 

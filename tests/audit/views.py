@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Masked
 from securefed.crypto.ckks.arrays import CkksMasked
 from securefed.crypto.ckks.keys import CkksSecretKey
+from securefed.crypto.lattice.ring import PRIMES
 from securefed.crypto.paillier.keys import PaillierPublicKey, PaillierSecretKey
 from securefed.crypto.wire import Frame, Kind
 from tests.audit.ring import Residues
@@ -55,4 +57,10 @@ def ckks_secret(holder: KeyHolder) -> CkksSecretKey:
 def masked_phase(holder: KeyHolder, masked: Masked) -> Residues:
     """c0 + c1 s at the coefficients that were sent: all that a key-holder has of a block."""
     assert isinstance(masked, CkksMasked)
-    return np.asarray(ckks_secret(holder)._phase(masked)).astype(object)
+    return canonical(ckks_secret(holder)._phase(masked))
+
+
+def canonical(residues: NDArray[np.float64]) -> Residues:
+    """Centred residues, (5, ...), as Python integers from 0."""
+    primes = np.array(PRIMES, dtype=np.int64).reshape(-1, *(1 for _ in residues.shape[1:]))
+    return np.asarray((residues.astype(np.int64) % primes).astype(object))

@@ -10,8 +10,8 @@ from securefed.crypto import FixedPoint, KeyHolder, load_public_key
 from securefed.crypto.ckks.arrays import CkksEncrypted, CkksMasked
 from securefed.crypto.ckks.form import DATA_BITS, flood_deviation
 from securefed.crypto.ckks.keys import CkksPublicKey, CkksSecretKey, generate_secret_key
-from securefed.crypto.ckks.layout import RING, RowLayout, SumLayout
-from securefed.crypto.lattice.seal_ring import Words, subtract
+from securefed.crypto.ckks.layout import RowLayout, SumLayout
+from securefed.crypto.lattice.ring import DEGREE, RING
 
 __all__ = ["ONE", "Desk", "numbers", "tolerance"]
 
@@ -45,31 +45,31 @@ class Desk:
         reply = self.holder.open(self.public.load_masked(masked.to_bytes()))
         return mask.remove(self.public.load_opened(reply.to_bytes()))
 
-    def phase(self, encrypted: CkksEncrypted) -> Words:
+    def phase(self, encrypted: CkksEncrypted) -> np.ndarray:
         """What is under mask and flood at the returned coefficients: value + noise, for tests that look."""
         masked, mask = encrypted.mask()
         assert isinstance(masked, CkksMasked)
-        return subtract(self.secret._phase(masked), mask._residues)
+        return RING.reduced(self.secret._phase(masked) - mask._residues)
 
 
-def tolerance(encrypted: CkksEncrypted, terms: int = 1, data_bound: float = 1.0) -> float:
+def tolerance(encrypted: CkksEncrypted, data_bound: float = 1.0, data_scale: int | None = None) -> float:
     """Derived bound on the error of an opened entry.
 
     1. Flood and noise: sigma on every returned coefficient. A sum is stride times a combination of 2G
        coefficients whose real part has squared weights adding up to G; a real slot of N/2 coefficients, each
        used with its mirror image, has 2 N/2 = N.
-    2. Multipliers: the rounding of a coefficient is uniform in +-1/2, so a slot's real part is off by
-       sqrt(N/24) units; `terms` of them add up, each times a value.
-    3. Messages: float64 transforms, 2^-48 of the bound at each of `terms` values.
+    2. Multipliers: the rounding of a coefficient is uniform in +-1/2, so a coefficient of the product is off
+       by the norm of the message over sqrt(12), which is at most its bound (Parseval); then as in 1.
+    3. Messages: float64 transforms, 2^-48 of the bound at each value.
     """
     form, layout = encrypted.form, encrypted.form.layout
     flood = flood_deviation(form.noise, layout.coefficients, layout.units, layout.levels)
-    spread = layout.stride * sqrt(layout.groups) if isinstance(layout, SumLayout) else sqrt(RING)
+    spread = layout.stride * sqrt(layout.groups) if isinstance(layout, SumLayout) else sqrt(DEGREE)
     error = DEVIATIONS * 1.001 * flood * spread * 2.0**-form.scale
     exact = 2.0**-48 * encrypted.bound
     if form.product:
-        power = int(np.ceil(np.log2(data_bound)))
-        multiplier_scale = form.scale - (DATA_BITS - power)
-        error += DEVIATIONS * sqrt(terms * RING / 24) * 2.0**-multiplier_scale * data_bound
+        fresh = DATA_BITS - int(np.ceil(np.log2(data_bound)))
+        multiplier_scale = form.scale - (fresh if data_scale is None else data_scale)
+        error += DEVIATIONS * spread * sqrt(form.noise.blocks / 12) * 2.0**-multiplier_scale * data_bound
     assert isinstance(layout, RowLayout | SumLayout)
     return float(error + exact)

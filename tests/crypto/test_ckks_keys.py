@@ -1,9 +1,6 @@
-"""Keys: that they are SEAL's, that they come back, and that public things cannot open."""
+"""Keys: that SEAL reads what they encrypt, that they come back, and that public things cannot open."""
 
 from __future__ import annotations
-
-import struct
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,30 +8,22 @@ import tenseal.sealapi as seal
 
 from securefed.crypto import load_public_key
 from securefed.crypto.ckks.arrays import CkksEncrypted
+from securefed.crypto.ckks.form import DATA_BITS, SWITCH_DEVIATION
 from securefed.crypto.ckks.keys import (
     ELEMENTS,
     PARTS,
     CkksPublicKey,
     CkksSecretKey,
-    automorphism,
     generate_secret_key,
     public_parts,
 )
-from securefed.crypto.ckks.layout import GALOIS_STRIDES, RING, SLOTS, seal_order
-from securefed.crypto.lattice.seal_ring import (
-    PRIMES,
-    _header,
-    _load,
-    centred,
-    engine,
-    from_ntt,
-    from_pieces,
-    read,
-    to_ntt,
-)
+from securefed.crypto.ckks.layout import GALOIS_STRIDES, SLOTS, RowLayout, turned
+from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING
 from securefed.crypto.randomness import secret_bytes, ternary
 from securefed.crypto.wire import Frame, Kind
+from tests.crypto.blind.integer_ring import centred, combined
 from tests.crypto.ckks_cases import ONE, Desk, numbers
+from tests.crypto.seal_peer import Peer, canonical, read
 
 
 @pytest.fixture(scope="module")
@@ -42,71 +31,47 @@ def desk() -> Desk:
     return Desk.fresh()
 
 
-def seal_secret(secret: CkksSecretKey) -> Any:
-    """The key as an object of SEAL's: for the tests alone."""
-    words = to_ntt(from_pieces(secret._secret[None], 0, primes=len(PRIMES)))[0]
-    array = _header(8 + words.nbytes) + struct.pack("<Q", words.size) + words.tobytes()
-    body = engine().key_id + struct.pack("<Qd", words.size, 1.0) + array
-    return _load(seal.SecretKey(), [_header(len(body)) + body], engine().context)
+def phase(secret: CkksSecretKey, ciphertext: np.ndarray) -> np.ndarray:
+    """c0 + c1 s of one ciphertext, (5, 2, N), in numbers."""
+    return RING.centred(RING.reduced(ciphertext[:, 0] + secret._times(ciphertext[:, 1:])[:, 0]))
 
 
 def test_seal_opens_what_we_encrypt(desk: Desk) -> None:
-    """An independent implementation with the same key: SEAL's decryptor and decoder."""
-    values = numbers(SLOTS)
-    order, _ = seal_order()
-    decryptor = seal.Decryptor(engine().context, seal_secret(desk.secret))
-    for encryptor in (desk.public, desk.holder):
+    """An independent implementation with the same key."""
+    values, peer = numbers(SLOTS), Peer()
+    decryptor = seal.Decryptor(peer.context, peer.secret_key(desk.secret._secret))
+    expected = RowLayout((SLOTS,)).polynomials(values)[0]
+    for encryptor, error in ((desk.public, 2000), (desk.holder, 22)):
         encrypted = encryptor.encrypt(values, ONE)
         assert isinstance(encrypted, CkksEncrypted)
+        pair = np.stack([canonical(part) for part in np.moveaxis(encrypted.residues[:, :, 0], 1, 0)])
         plain = seal.Plaintext()
-        decryptor.decrypt(encrypted._seal[0], plain)
-        plain.scale = 2.0**76
-        assert np.abs(np.array(engine().encoder.decode_double(plain)) - values[order]).max() < 1e-12
+        decryptor.decrypt(peer.ciphertext(peer.to_ntt(pair)), plain)
+        words = peer.from_ntt(read(plain.dyn_array()).reshape(1, 5, DEGREE))[0]
+        opened = [centred(number) for number in combined(words.astype(int).tolist())]
+        due = [round(float(x) * 2**DATA_BITS) for x in expected]
+        assert 0 < max(abs(a - b) for a, b in zip(opened, due, strict=True)) <= error
 
 
-def test_we_open_what_seal_encrypts(desk: Desk) -> None:
-    values = numbers(SLOTS)
-    order, _ = seal_order()
-    plain, block = seal.Plaintext(), seal.Ciphertext()
-    engine().encoder.encode(values[order].tolist(), 2.0**76, plain)
-    plain.scale = 1.0
-    seal.Encryptor(engine().context, desk.public._key).encrypt(plain, block)
-    encrypted = desk.public.encrypt(values, ONE)
+def test_galois_keys_turn_what_is_encrypted(desk: Desk) -> None:
+    encrypted = desk.holder.encrypt(np.zeros(SLOTS), ONE)
     assert isinstance(encrypted, CkksEncrypted)
-    theirs = CkksEncrypted(desk.public, encrypted.form, ciphertexts=[block])
-    assert np.abs(desk.open(theirs) - values).max() < 1e-6
-
-
-def test_seal_takes_the_galois_keys_for_its_own(desk: Desk) -> None:
-    """Every automorphism, by SEAL with our keys, against the polynomial turned by hand."""
-    encrypted = desk.holder.encrypt(numbers(SLOTS), ONE)
-    assert isinstance(encrypted, CkksEncrypted)
-    decryptor = seal.Decryptor(engine().context, seal_secret(desk.secret))
-    assert all(desk.public.galois.has_key(element) for element in ELEMENTS)
-
-    def phase(block: Any) -> np.ndarray:
-        plain = seal.Plaintext()
-        decryptor.decrypt(block, plain)
-        return centred(from_ntt(read(plain.dyn_array()).reshape(1, 2, RING))[0])
-
-    before = phase(encrypted._seal[0])
-    exponents = np.arange(RING)
-    for element in ELEMENTS:
-        turned = seal.Ciphertext()
-        engine().evaluator.apply_galois(encrypted._seal[0], element, desk.public.galois, turned)
-        expected = np.empty(RING)
-        places = exponents * element % (2 * RING)
-        expected[places % RING] = np.where(places < RING, before, -before)
-        difference = np.abs(phase(turned) - expected).max()
-        assert difference < 2.0**26  # float64 cannot hold 2^76 to better than 2^23
+    block = encrypted.residues[:, :, 0].copy()
+    block[:, 0] += RING.whole(np.random.default_rng(0).integers(-(2**50), 2**50, DEGREE), 0)
+    before = phase(desk.secret, RING.reduced(block))
+    for stride, element in zip(GALOIS_STRIDES, ELEMENTS, strict=True):
+        result = phase(desk.secret, RING.reduced(desk.public.apply_galois(block, stride)))
+        difference = result - turned(before, element)
+        assert 0.5 * SWITCH_DEVIATION < difference.std() < 1.5 * SWITCH_DEVIATION
+        assert np.abs(difference).max() < 7 * SWITCH_DEVIATION
 
 
 def test_automorphisms_keep_and_negate_as_merging_needs() -> None:
     for stride, element in zip(GALOIS_STRIDES, ELEMENTS, strict=True):
-        polynomial = np.arange(1, RING + 1)
-        turned = automorphism(polynomial, element)
-        assert (turned[::stride] == polynomial[::stride]).all()
-        assert (turned[stride // 2 :: stride] == -polynomial[stride // 2 :: stride]).all()
+        polynomial = np.arange(1.0, DEGREE + 1)
+        image = turned(polynomial, element)
+        assert (image[::stride] == polynomial[::stride]).all()
+        assert (image[stride // 2 :: stride] == -polynomial[stride // 2 :: stride]).all()
 
 
 def test_keys_come_back(desk: Desk) -> None:
@@ -127,14 +92,14 @@ def test_every_key_is_another(desk: Desk) -> None:
     other = generate_secret_key()
     assert other.public.key_id != desk.public.key_id
     agreeing = np.count_nonzero(other._secret == desk.secret._secret)
-    assert abs(agreeing - RING / 3) < 8 * np.sqrt(RING * 2 / 9)
+    assert abs(agreeing - DEGREE / 3) < 8 * np.sqrt(DEGREE * 2 / 9)
 
 
 def test_parts_of_a_key() -> None:
-    seed, parts = public_parts(ternary(secret_bytes(), RING).astype(np.int64))
+    seed, parts = public_parts(ternary(secret_bytes(), DEGREE))
     assert len(seed) == 32
-    assert parts.shape == (PARTS, 3, RING) == (21, 3, RING)
-    assert (parts < np.array(PRIMES, dtype=np.uint64)[:, None]).all()
+    assert parts.shape == (5, PARTS, DEGREE) == (5, 46, DEGREE)
+    assert (np.abs(parts) <= (np.array(PRIMES)[:, None, None] - 1) / 2).all()
 
 
 def test_public_things_lead_to_no_secret(desk: Desk) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from securefed.crypto.ckks.layout import (
     LEAST_STRIDE,
-    RING,
     SLOTS,
     RowLayout,
     SumLayout,
@@ -17,6 +16,7 @@ from securefed.crypto.ckks.layout import (
     layout_of,
     merges_of,
 )
+from securefed.crypto.lattice.ring import DEGREE
 from securefed.errors import CapacityError, FormatError
 
 shapes = st.one_of(
@@ -42,16 +42,16 @@ def test_rows_keep_every_value(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("shape", "ciphertexts", "copies"),
     [
-        ((1,), 1, 4096),
-        ((4096,), 1, 1),
-        ((4097,), 2, 1),
-        ((2048,), 1, 2),
-        ((1032, 32), 9, 1),
-        ((128, 32), 1, 1),
-        ((129, 32), 2, 1),
-        ((32, 32), 1, 4),
-        ((3, 4096), 3, 1),
-        ((5, 33), 1, 8),
+        ((1,), 1, 2048),
+        ((2048,), 1, 1),
+        ((2049,), 2, 1),
+        ((1024,), 1, 2),
+        ((1032, 32), 17, 1),
+        ((64, 32), 1, 1),
+        ((65, 32), 2, 1),
+        ((16, 32), 1, 4),
+        ((3, 2048), 3, 1),
+        ((5, 33), 1, 4),
     ],
 )
 def test_sizes(shape: tuple[int, ...], ciphertexts: int, copies: int) -> None:
@@ -59,10 +59,10 @@ def test_sizes(shape: tuple[int, ...], ciphertexts: int, copies: int) -> None:
 
 
 def test_too_many_columns() -> None:
-    with pytest.raises(CapacityError, match="4097 columns given, at most 4096"):
-        RowLayout((2, 4097))
+    with pytest.raises(CapacityError, match="2049 columns given, at most 2048"):
+        RowLayout((2, 2049))
     with pytest.raises(CapacityError):
-        layout_of((2, 4097), 3)
+        layout_of((2, 2049), 3)
 
 
 @given(st.integers(1, 5000), st.integers(1, 70), st.integers(1, 300))
@@ -75,7 +75,7 @@ def test_sums_lie_apart_and_come_back(rows: int, columns: int, outputs: int) -> 
     assert sum(len(places) for places in layout.places) == layout.coefficients
     for places in layout.places:
         assert len(set(places.tolist())) == len(places)
-        assert places.min() >= 0 and places.max() < RING
+        assert places.min() >= 0 and places.max() < DEGREE
     # As many coefficients as sums, up to the rounding of columns and outputs to powers of two.
     assert layout.coefficients < 2 * layout.width * (outputs + 2 * layout.copies)
     values = np.random.default_rng(0).normal(size=(outputs, columns))
@@ -88,10 +88,10 @@ def test_sums_lie_apart_and_come_back(rows: int, columns: int, outputs: int) -> 
 def test_the_layouts_of_the_protocols() -> None:
     transfer = RowLayout((1032, 32)).contracted(19)
     assert (transfer.units, transfer.ciphertexts, transfer.coefficients) == (10, 1, 640)
-    linear = RowLayout((4096,)).contracted(50)
+    linear = RowLayout((2048,)).contracted(50)
     assert (linear.units, linear.ciphertexts, linear.coefficients) == (25, 1, 50)
     scores = RowLayout((32,)).contracted(1000)
-    assert (scores.copies, scores.units, scores.coefficients) == (128, 4, 1024)
+    assert (scores.copies, scores.units, scores.coefficients) == (64, 8, 1024)
 
 
 @pytest.mark.parametrize(("shape", "code"), [((4,), 14), ((4,), -1), ((4, 3), 2), ((2,), 2), ((3, 3), 5)])
@@ -103,8 +103,8 @@ def test_layouts_that_return_too_much_or_too_little_are_refused(shape: tuple[int
 def test_a_full_ciphertext_of_units() -> None:
     layout = SumLayout((20_000,), 1)
     assert layout.units_each == SLOTS // LEAST_STRIDE
-    assert layout.ciphertexts == -(-10_000 // 1024)
-    assert [len(layout.members(i)) for i in (0, 9)] == [1024, 10_000 - 9 * 1024]
+    assert layout.ciphertexts == -(-10_000 // 512)
+    assert [len(layout.members(i)) for i in (0, 19)] == [512, 10_000 - 19 * 512]
 
 
 @given(st.integers(1, 200))

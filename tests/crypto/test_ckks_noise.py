@@ -12,6 +12,7 @@ from securefed.crypto.ckks.arrays import CkksEncrypted
 from securefed.crypto.ckks.form import (
     FRESH_DEVIATION,
     MOST_REPLIES,
+    PUBLIC_TERMS,
     SECURITY_BITS,
     SWITCH_DEVIATION,
     TAIL,
@@ -19,8 +20,9 @@ from securefed.crypto.ckks.form import (
     flood_deviation,
     noise_bound,
 )
-from securefed.crypto.ckks.layout import RING, RowLayout, SumLayout, merge
-from securefed.crypto.lattice.seal_ring import add, centred, from_ntt, multiply, read, subtract
+from securefed.crypto.ckks.layout import RowLayout, SumLayout, merge
+from securefed.crypto.lattice.ring import RING
+from securefed.crypto.randomness import ERROR_DEVIATION
 from securefed.errors import CapacityError, FormatError
 from tests.crypto.ckks_cases import ONE, Desk, numbers
 
@@ -47,10 +49,10 @@ def contraction(rows: int, columns: int, outputs: int) -> Callable[[CkksEncrypte
 
 
 CASES: dict[str, tuple[tuple[int, ...], Callable[[CkksEncrypted], CkksEncrypted]]] = {
-    "fresh": ((4096,), lambda zero: zero),
-    "sum": ((4096,), lambda zero: zero + zero + zero),
-    "one output": ((4096,), contraction(4096, 1, 1)),
-    "linear": ((4096,), contraction(4096, 1, 50)),
+    "fresh": ((2048,), lambda zero: zero),
+    "sum": ((2048,), lambda zero: zero + zero + zero),
+    "one output": ((2048,), contraction(2048, 1, 1)),
+    "linear": ((2048,), contraction(2048, 1, 50)),
     "transfer": ((1032, 32), contraction(1032, 32, 19)),
     "wide": ((40, 300), contraction(40, 300, 6)),
     "small": ((5,), contraction(5, 1, 3)),
@@ -64,7 +66,7 @@ def test_measured_noise_is_below_the_bound_and_not_far(desk: Desk, name: str) ->
     for _ in range(TRIALS):
         # Zeros under the public key: what comes out of the phase is noise and nothing else.
         result = compute(desk.public.encrypt(np.zeros(shape), ONE))
-        noise = centred(desk.phase(result))
+        noise = RING.centred(desk.phase(result))
         assert noise.shape == (result.form.layout.coefficients,)
         ratios.append(float(np.linalg.norm(noise)) / bound_of(result))
     assert max(ratios) <= 1.0
@@ -78,20 +80,20 @@ def test_measured_noise_is_below_the_bound_and_not_far(desk: Desk, name: str) ->
 
 
 def test_the_owner_has_less_noise(desk: Desk) -> None:
-    noise = centred(desk.phase(desk.holder.encrypt(np.zeros(4096), ONE)))
+    noise = RING.centred(desk.phase(desk.holder.encrypt(np.zeros(2048), ONE)))
     # Its own errors of 3.2, and the encryption of zero that masking adds.
-    expected = sqrt(3.2**2 + FRESH_DEVIATION**2)
+    expected = sqrt(ERROR_DEVIATION**2 + FRESH_DEVIATION**2)
     assert 0.8 * expected < noise.std() < 1.1 * expected
 
 
 def test_the_deviation_of_a_fresh_encryption(desk: Desk) -> None:
-    encrypted = desk.public.encrypt(np.zeros(4096 * 4), ONE)
-    noise = centred(desk.phase(encrypted))
+    encrypted = desk.public.encrypt(np.zeros(2048 * 4), ONE)
+    noise = RING.centred(desk.phase(encrypted))
     # Two of them, since masking adds one. The key's norm is six deviations above its mean in the constant.
     assert 0.9 * FRESH_DEVIATION < noise.std() / sqrt(2) < 1.03 * FRESH_DEVIATION
 
 
-@pytest.mark.parametrize(("outputs", "rows"), [(4, 4096), (50, 4096), (6, 2048), (1001, 2048)])
+@pytest.mark.parametrize(("outputs", "rows"), [(4, 2048), (50, 2048), (6, 1024), (1001, 1024)])
 def test_merging_adds_what_was_said_and_changes_nothing_else(desk: Desk, outputs: int, rows: int) -> None:
     """Merged ciphertexts against each unit by itself."""
     values, matrix = numbers(rows), numbers(outputs, rows, seed=1)
@@ -100,25 +102,20 @@ def test_merging_adds_what_was_said_and_changes_nothing_else(desk: Desk, outputs
     layout = result.form.layout
     assert isinstance(layout, SumLayout)
     chosen = range(min(layout.units, 40))
-    units = [result._seal[unit] for unit in chosen]
-    alone = np.concatenate(
-        [_unmerged(desk, item)[:, :: layout.stride] for item in units],
-        axis=1,
-    )
-    merged_item = merge(units, layout.stride, desk.public.galois)
-    part = SumLayout((len(units) * 2 * layout.copies,), layout.groups)
-    merged = _unmerged(desk, merged_item)[:, part.places[0]]
-    difference = centred(subtract(merged, alone))
-    levels = (len(units) - 1).bit_length()
+    units = result.residues[:, :, chosen]
+    alone = np.concatenate([_whole(desk, units[:, :, i])[:, :: layout.stride] for i in chosen], axis=1)
+    part = SumLayout((len(chosen) * 2 * layout.copies,), layout.groups)
+    merged = _whole(desk, merge(units, layout.stride, desk.public.apply_galois))[:, part.places[0]]
+    difference = RING.centred(RING.reduced(merged - alone))
+    levels = (len(chosen) - 1).bit_length()
     allowed = SWITCH_DEVIATION * 2.0**levels
     assert 0 < np.abs(difference).max() < 8 * allowed
     assert difference.std() < allowed
 
 
-def _unmerged(desk: Desk, unit: object) -> np.ndarray:
-    """The whole phase of one SEAL ciphertext, in coefficients."""
-    c0, c1 = read(unit.dyn_array()).reshape(2, 2, RING)
-    return from_ntt(add(c0, multiply(c1, desk.secret._key))[None])[0]
+def _whole(desk: Desk, unit: np.ndarray) -> np.ndarray:
+    """The whole phase of one ciphertext, (5, N)."""
+    return RING.reduced(unit[:, 0] + desk.secret._times(unit[:, 1:])[:, 0])
 
 
 def test_the_flood_follows_the_formula() -> None:
@@ -131,12 +128,12 @@ def test_the_flood_follows_the_formula() -> None:
 
 
 def test_the_flood_of_an_opening_is_there(desk: Desk) -> None:
-    zero = desk.public.encrypt(np.zeros(4096), ONE)
+    zero = desk.public.encrypt(np.zeros(2048), ONE)
     masked, mask = zero.mask()
     opened = desk.secret.open(desk.public.load_masked(masked.to_bytes()))
-    layout = RowLayout((4096,))
-    deviation = flood_deviation(Noise(), layout.coefficients, 1, 0)
-    seen = centred(subtract(opened.residues, mask._residues))
+    layout = RowLayout((2048,))
+    deviation = flood_deviation(Noise(PUBLIC_TERMS), layout.coefficients, 1, 0)
+    seen = RING.centred(RING.reduced(opened.residues - mask._residues))
     assert 0.9 * deviation < seen.std() < 1.1 * deviation
 
 

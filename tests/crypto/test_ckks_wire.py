@@ -8,18 +8,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import load_public_key
 from securefed.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
-from securefed.crypto.ckks.layout import PARAMETERS, RING
-from securefed.crypto.lattice.seal_ring import DATA_PRIMES
+from securefed.crypto.ckks.layout import PARAMETERS
+from securefed.crypto.lattice.ring import DEGREE, PRIMES
 from securefed.crypto.wire import Frame, Kind, Scheme
 from securefed.errors import (
-    BadCiphertext,
     BadKey,
     CapacityError,
     CryptoError,
@@ -76,21 +74,21 @@ def test_honest_frames_are_read(desk: Desk, frames: dict[Kind, Frame], kind: Kin
 
 
 @pytest.mark.parametrize("kind", HEADS)
-@pytest.mark.parametrize("word", [DATA_PRIMES[0], (1 << 60) - 1, (1 << 64) - 1])
+@pytest.mark.parametrize("word", [PRIMES[0], (1 << 21) - 1, (1 << 63) - 1, (1 << 64) - 1])
 def test_residues_that_are_not_below_the_prime(
     desk: Desk, frames: dict[Kind, Frame], kind: Kind, word: int
 ) -> None:
     frame = frames[kind]
-    error = BadKey if kind is Kind.PUBLIC_KEY else BadCiphertext
+    error = BadKey if kind is Kind.PUBLIC_KEY else FormatError
     bad = replace(frame, payload=with_word(frame.payload, HEADS[kind], word))
     if kind is Kind.PUBLIC_KEY:  # its own fingerprint is looked at later
         bad = replace(bad, key=frame.key)
-    with pytest.raises(error, match="1 residues are not below their prime"):
+    with pytest.raises(error, match=r"a residue is .* less than .* is allowed|a bit is set"):
         reader(desk, kind)(bad.to_bytes())
 
 
 @pytest.mark.parametrize("kind", [*HEADS, Kind.SECRET_KEY])
-@pytest.mark.parametrize("change", [-8, -1, 1, 8, 8 * RING])
+@pytest.mark.parametrize("change", [-8, -1, 1, 8, 8 * DEGREE])
 def test_payloads_of_another_length(desk: Desk, frames: dict[Kind, Frame], kind: Kind, change: int) -> None:
     frame = frames[kind]
     payload = frame.payload[:change] if change < 0 else frame.payload + bytes(change)
@@ -127,7 +125,7 @@ def test_more_columns_than_slots(desk: Desk, frames: dict[Kind, Frame], kind: Ki
 
 @pytest.mark.parametrize(
     "numbers_given",
-    [(0, 32, 1, 3), (1, 61, 1, 3), (1, 32, 0, 3), (1, 32, 1, 14), (1, 32, 1, -1), (1, 32, 1, 1)],
+    [(0, 26, 1, 3), (1, 61, 1, 3), (1, 26, 0, 3), (1, 26, 1, 14), (1, 26, 1, -1), (1, 26, 1, 1)],
 )
 def test_masked_blocks_with_impossible_numbers(
     desk: Desk, frames: dict[Kind, Frame], numbers_given: tuple[int, int, int, int]
@@ -140,8 +138,8 @@ def test_a_masked_block_that_asks_for_more_than_its_sums(desk: Desk, frames: dic
     """A requester that wants every coefficient has to say so in the shape, and the record keeps the shape."""
     frame = frames[Kind.MASKED]
     assert frame.shape == (2, 3)
-    widest = replace(frame, numbers=(1, 32, 1, 13), payload=bytes(8 * (2 * RING + 2 * RING)))
-    with pytest.raises(FormatError, match=r"layout 13 is not one of an array of shape \(2, 3\)"):
+    widest = replace(frame, numbers=(1, 26, 1, 12), payload=bytes(2 * 8 * 5 * DEGREE // 3))
+    with pytest.raises(FormatError, match=r"layout 12 is not one of an array of shape \(2, 3\)"):
         desk.public.load_masked(widest.to_bytes())
 
 
@@ -152,7 +150,7 @@ def test_a_masked_block_that_asks_for_more_than_its_sums(desk: Desk, frames: dic
         (float("inf"), 76.0, 0, 0),
         (0.0, 76.0, 0, 0),
         (-1.0, 76.0, 0, 0),
-        (1.0, 118.5, 0, 0),
+        (1.0, 103.5, 0, 0),
         (1.0, float("nan"), 0, 0),
         (1.0, -3.0, 0, 0),
         (1.0, 76.0, 99, 0),
@@ -169,15 +167,6 @@ def test_encrypted_arrays_with_impossible_numbers(
         desk.public.load(bad.to_bytes())
     with pytest.raises(FormatError, match="scale"):
         desk.public.load(replace(frame, numbers=(4000, 1, 0, 1)).to_bytes())
-
-
-def test_ciphertexts_with_a_zero_polynomial(desk: Desk, frames: dict[Kind, Frame]) -> None:
-    """c1 = 0 is no encryption: SEAL refuses to compute with it, and so the parser does."""
-    frame = frames[Kind.ENCRYPTED]
-    words = np.frombuffer(frame.payload[24:], dtype="<u8").reshape(-1, 2, 2, RING).copy()
-    words[0, 1] = 0
-    with pytest.raises(BadCiphertext, match="a polynomial is zero"):
-        desk.public.load(replace(frame, payload=frame.payload[:24] + words.tobytes()).to_bytes())
 
 
 def test_public_keys_that_are_not_what_they_say(desk: Desk, frames: dict[Kind, Frame]) -> None:
@@ -239,4 +228,4 @@ def test_the_parameter_hash_is_pinned() -> None:
     assert PARAMETERS.hex() == KNOWN_PARAMETERS
 
 
-KNOWN_PARAMETERS = "d7f2863ae81b1131209b8ba3ccedc232"
+KNOWN_PARAMETERS = "2580aeaabd7d25c477482f561997d370"

@@ -10,15 +10,7 @@ from math import erf, sqrt
 import numpy as np
 import pytest
 
-from securefed.crypto.lattice.seal_ring import (
-    DATA_PRIMES,
-    PRIMES,
-    centred,
-    expand,
-    from_pieces,
-    gaussian,
-    uniform,
-)
+from securefed.crypto.lattice.ring import PRIMES, RING
 from securefed.crypto.randomness import gaussian_integers, normal_pairs, secret_bytes
 from securefed.errors import RangeError
 
@@ -31,44 +23,6 @@ def bit_counts(words: np.ndarray, bits: int) -> np.ndarray:
 
 def within(result: float, expected: float, deviation: float, deviations: float = 6.0) -> bool:
     return abs(result - expected) <= deviations * deviation
-
-
-def test_uniform_residues_fill_each_prime() -> None:
-    drawn = uniform(SOURCE, 40_000, 3)
-    for row, prime in zip(drawn, PRIMES, strict=True):
-        assert int(row.max()) < prime
-        cells = np.bincount((row >> np.uint64(54)).astype(np.intp), minlength=64)
-        chi = float(((cells - 625.0) ** 2 / 625.0).sum())
-        assert chi < 63 + 8 * sqrt(2 * 63)
-        for count in bit_counts(row, 60):
-            assert within(count, 20_000, sqrt(10_000))
-    assert not (drawn[0] == drawn[1]).any()
-
-
-def test_words_that_are_not_below_the_prime_are_drawn_again() -> None:
-    scripted = [
-        np.array([DATA_PRIMES[0], 5, (1 << 60) - 1, DATA_PRIMES[1] - 1], dtype=np.uint64),
-        np.array([DATA_PRIMES[0] - 1, DATA_PRIMES[1]], dtype=np.uint64),
-        np.array([7], dtype=np.uint64),
-    ]
-    assert uniform(lambda count: scripted.pop(0).tobytes()[:count], 2).tolist() == [
-        [DATA_PRIMES[0] - 1, 5],
-        [7, DATA_PRIMES[1] - 1],
-    ]
-
-
-def test_expansion_is_a_function_of_the_seed() -> None:
-    a, b = expand(bytes(32), 2, 3), expand(bytes(32), 3, 3)
-    assert (a == b[:2]).all()
-    assert not (a[0] == a[1]).any()
-    assert (a[1] == expand(bytes(32), 1, 3, first=1)[0]).all()
-    assert not (a == expand(b"\1" + bytes(31), 2, 3)).any()
-    assert (a < np.array(PRIMES, dtype=np.uint64)[:, None]).all()
-    # A known answer: the first words of SHAKE-128, cut to 60 bits.
-    assert expand(bytes(range(32)), 1)[0, :, 0].tolist() == [KNOWN_FIRST, KNOWN_SECOND]
-
-
-KNOWN_FIRST, KNOWN_SECOND = 0x8E7483BD4B9A1F1, 0xCE048EFFC197F5F
 
 
 def test_normal_numbers() -> None:
@@ -92,7 +46,7 @@ def whole(parts: tuple[np.ndarray, int, np.ndarray]) -> list[int]:
 @pytest.mark.parametrize("power", [1.7, 9.9, 10.1, 12, 40, 46, 49.9, 50.1, 60, 76, 85, 95])
 def test_gaussians_of_every_size(power: float) -> None:
     deviation, count = 2.0**power, 20_000
-    values = centred(gaussian(SOURCE, count, deviation))
+    values = RING.centred(RING.whole(*gaussian_integers(SOURCE, count, deviation)))
     rounding = 1 / 12 / deviation**2
     assert within(values.mean() / deviation, 0, 1 / sqrt(count))
     assert within(values.var() / deviation**2, 1 + rounding, sqrt(2 / count))
@@ -108,8 +62,9 @@ def test_gaussians_of_every_size(power: float) -> None:
 def test_the_same_integer_modulo_every_prime(power: int) -> None:
     parts = gaussian_integers(SOURCE, 50, 2.0**power)
     expected = [[v % p for v in whole(parts)] for p in PRIMES]
-    high, shift, low = parts
-    assert from_pieces(high, shift, low, 3).tolist() == expected
+    residues = RING.whole(*parts)
+    assert (np.abs(residues) <= (np.array(PRIMES)[:, None] - 1) / 2).all()
+    assert (residues.astype(np.int64) % np.array(PRIMES)[:, None]).tolist() == expected
 
 
 @pytest.mark.parametrize("power", [12, 40, 49, 55, 76, 85, 95])

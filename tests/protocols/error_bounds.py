@@ -7,15 +7,16 @@ were encoded and encrypted one by one.
   2^-24 of its largest entry (24 significant bits), so a sum is off by at most
       max|T| * (rows * terms * 2^-33 + 2^-24 * sum|E|).
 
-  CKKS. Data at scale 2^76 and multipliers at 2^32 relative to their declared bounds rounded up to powers of
-  two, b and t. Encryption noise has deviation at most 21.7 a coefficient, times sqrt(2) 2^32 for the product,
-  so 2^37 * terms for the sum of the terms. Over the n = 2 G U returned coefficients (G groups in U units) its
-  norm is at most 2^37 terms (sqrt(n) + 9.2 sqrt(U)); the key-holder's flood has deviation
+  CKKS. Data at scale 2^74 and multipliers at 2^26 relative to their declared bounds rounded up to powers of
+  two, b and t. Encryption noise has deviation at most 250 a coefficient, times sqrt(2) 2^26 for the product,
+  so 2^34.5 * terms for the sum of the terms. Over the n = 2 G U returned coefficients (G groups in U units)
+  its norm is at most 2^34.5 terms (sqrt(n) + 9.2 sqrt(U)); the key-holder's flood has deviation
   sqrt(12 * 2^20) * 2^20 = 2^31.8 times that. A sum over rows is read from G complex coefficients with the
-  factor 4096 / G, which makes the deviation of a value
-      4096 / sqrt(G) * 2^(37 + 31.8 - 108) * terms (sqrt(2 G U) + 9.2 sqrt(U)) b t <= 2^-23 sqrt(U) terms b t.
-  Eight deviations: 2^-20 sqrt(U) terms b t. The rounding of the multipliers' coefficients changes each by
-  8 sqrt(8192 / 12) 2^-32 t < 2^-24 t at most.
+  factor 2048 / G, which makes the deviation of a value
+      2048 / sqrt(G) * 2^(34.5 + 31.8 - 100) * terms (sqrt(2 G U) + 9.2 sqrt(U)) b t
+          <= 2^-19.2 sqrt(U) terms b t.
+  Eight deviations: 2^-16 sqrt(U) terms b t, with the noise of some merges. The rounding of the multipliers'
+  coefficients changes each by 8 sqrt(4096 / 12) 2^-26 t < 2^-18 t at most.
 
 A run. Let delta be the distance of the parameters of all parties, and B the larger of delta now and delta
 where the round began. A local step moves party k along the gradient at a mixed point: its own parameters of
@@ -109,12 +110,12 @@ def opening_error(
     if scheme == "paillier":
         return SLACK * factor * (rows * terms * 2.0**-33 + 2.0**-24 * total)
     width = power(columns)
-    copies = min(max(1.0, 4096 // width // power(rows)), power(ceil(outputs / 2)))
+    copies = min(max(1.0, 2048 // width // power(rows)), power(ceil(outputs / 2)))
     units = ceil(outputs / (2 * copies))
-    if rows * width > 4096:
+    if rows * width > 2048:
         raise ValueError("more than one block of rows: the derivation above is for one")
-    flood = 2.0**-20 * sqrt(units) * terms * power(bound) * power(factor)
-    return SLACK * (flood + 2.0**-24 * power(factor) * total)
+    flood = 2.0**-16 * sqrt(units) * terms * power(bound) * power(factor)
+    return SLACK * (flood + 2.0**-18 * power(factor) * total)
 
 
 def gradient_error(made: Federation, watched: dict[str, Observed]) -> float:

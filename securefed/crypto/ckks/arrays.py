@@ -17,20 +17,24 @@ For a disclosure the requester floods instead and hands over the mask.
 Limits: the parties must follow the protocol. A requester that announces too little noise, or chooses c1
 itself, gets an answer with too little flooding. The noise bound is heuristic (docs/proofs.md). With inputs of
 both parties in one result, independent flooding meets a weaker simulation notion than a sum that one party
-alone computed. SEAL's product by a plaintext does not run in constant time.
+alone computed.
+
+Ciphertexts are residues of coefficients, (5, 2, ciphertexts, N): primes first, then c0 and c1. On the wire
+they are packed, three residues of 21 bits in eight bytes.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from math import isfinite, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from securefed.crypto import shares
 from securefed.crypto.ckks.form import (
     MOST_SCALE,
     ArrayForm,
@@ -42,28 +46,29 @@ from securefed.crypto.ckks.form import (
 )
 from securefed.crypto.ckks.layout import (
     CAPACITY_BITS,
-    RING,
     SLOTS,
     CkksLayout,
     Complex,
     RowLayout,
     SumLayout,
-    constant,
+    coefficients,
     layout_of,
     merge,
-    seal_order,
+    returned,
 )
 from securefed.crypto.fixed import EVERY, FixedPoint, Floats, Multipliers
-from securefed.crypto.lattice import seal_ring as ring
-from securefed.crypto.lattice.seal_ring import Words, apply
-from securefed.crypto.randomness import SEED_BYTES, secret_bytes
+from securefed.crypto.lattice.ring import DEGREE, HALF, PRIMES, RING, inverse, spectrum
+from securefed.crypto.randomness import SEED_BYTES, gaussian_integers, secret_bytes
 from securefed.crypto.scheme import Encrypted, Mask, Masked, Opened
+from securefed.crypto.shares import size_in_bytes
 from securefed.crypto.wire import Frame, Kind, fingerprint
-from securefed.errors import BadCiphertext, FormatError, MaskError, ShapeError
+from securefed.errors import FormatError, MaskError, ShapeError
 
 if TYPE_CHECKING:
     from securefed.crypto.ckks.keys import CkksPublicKey
 
+LABEL = b"ckks"
+"""Of the c1 that a seed expands to."""
 _DIGEST_BYTES = 16
 _HEAD = struct.Struct("<ddBB6x")
 _SEEDED = 8
@@ -72,18 +77,28 @@ _SEEDED = 8
 
 def encrypted_bytes(layout: CkksLayout, seeded: bool) -> int:
     """Return the size of an array's payload. `seeded`: fresh from its key-holder."""
-    words = layout.units * RING * 2 * (1 if seeded else 2)
-    return _HEAD.size + (SEED_BYTES if seeded else 0) + 8 * words
+    count = layout.units * DEGREE * (1 if seeded else 2)
+    return _HEAD.size + (SEED_BYTES if seeded else 0) + residue_bytes(count)
 
 
 def masked_bytes(layout: CkksLayout) -> int:
     """Return the size of a masked block's payload."""
-    return 8 * 2 * (layout.ciphertexts * RING + layout.coefficients)
+    return residue_bytes(layout.ciphertexts * DEGREE) + residue_bytes(layout.coefficients)
 
 
 def answer_bytes(layout: CkksLayout) -> int:
     """Return the size of the payload of an opening or a disclosure."""
-    return _DIGEST_BYTES + 8 * 2 * layout.coefficients
+    return _DIGEST_BYTES + residue_bytes(layout.coefficients)
+
+
+def residue_bytes(count: int) -> int:
+    """Return the size of so many numbers modulo q."""
+    return size_in_bytes(count, len(PRIMES))
+
+
+def encoded(polynomials: Floats, scale: int) -> Floats:
+    """Return the residues, (5, ...), of round(polynomials * 2^scale)."""
+    return RING.residues(shares.from_floats(polynomials, scale), centred=True)
 
 
 def _expect_size(frame: Frame, expected: int) -> None:
@@ -91,9 +106,9 @@ def _expect_size(frame: Frame, expected: int) -> None:
         raise FormatError(f"{len(frame.payload)} bytes given, {expected} expected for shape {frame.shape}")
 
 
-def _repeated(c1: Words) -> int:
-    """Count blocks that share c1, and so the randomness, with another."""
-    return len(c1) - len({block.tobytes() for block in c1})
+def _parts(residues: Floats) -> list[bytes]:
+    """Return each ciphertext's c1, (5, ciphertexts, N), as bytes."""
+    return [np.ascontiguousarray(residues[:, i]).tobytes() for i in range(residues.shape[1])]
 
 
 class CkksEncrypted(Encrypted):
@@ -101,66 +116,26 @@ class CkksEncrypted(Encrypted):
 
     public: CkksPublicKey
 
-    def __init__(
-        self,
-        public: CkksPublicKey,
-        form: ArrayForm,
-        *,
-        ciphertexts: Sequence[Any] | None = None,
-        words: Words | None = None,
-        seed: bytes = b"",
-    ) -> None:
+    def __init__(self, public: CkksPublicKey, form: ArrayForm, residues: Floats, seed: bytes = b"") -> None:
         """`seed`: the public seed of c1, where the array is fresh from its owner. Then only c0 is sent."""
         self.public, self.form, self.shape, self.bound = public, form, form.layout.shape, form.bound
-        self._objects, self._words, self._seed = ciphertexts, words, seed
-        self.ciphertexts = form.layout.units
-
-    @property
-    def _seal(self) -> Sequence[Any]:
-        """SEAL's objects, made at first use."""
-        if self._objects is None:
-            self._objects = [ring.ciphertext(block) for block in self.residues()]
-        return self._objects
-
-    def residues(self) -> Words:
-        """Return (ciphertexts, 2, 2, N) residues in NTT form."""
-        if self._words is not None:
-            return self._words
-        ciphertexts = self._objects or ()
-        return np.stack([ring.read_ciphertext(item) for item in ciphertexts])
+        self.residues, self._seed, self.ciphertexts = residues, seed, form.layout.units
 
     def repeated(self) -> int:
-        return _repeated(self.residues()[:, 1])
-
-    def _make(self, form: ArrayForm, ciphertexts: Sequence[Any]) -> CkksEncrypted:
-        return CkksEncrypted(self.public, form, ciphertexts=ciphertexts)
+        return self.ciphertexts - len(set(_parts(self.residues[:, 1])))
 
     # Sums
 
     def _add(self, other: CkksEncrypted) -> CkksEncrypted:
         low, high = sorted((self, other), key=lambda item: item.form.scale)
         form, lift = added(low.form, high.form)
-        lifted = low._seal
-        if lift:
-            factor = constant(1 << lift)
-            lifted = [apply("multiply_plain", item, factor) for item in lifted]
-        pairs = zip(lifted, high._seal, strict=True)
-        return self._make(form, [self._sum(a, b) for a, b in pairs])
-
-    def _sum(self, a: Any, b: Any) -> Any:
-        try:
-            return apply("add", a, b)
-        except RuntimeError as error:
-            if "transparent" not in str(error):
-                raise
-            return self.public.zero()  # a + (-a): SEAL has no ciphertext for it
+        total = RING.scaled(low.residues, 1 << lift) + high.residues
+        return CkksEncrypted(self.public, form, RING.reduced(total))
 
     def _add_plain(self, values: Floats) -> CkksEncrypted:
-        form = plain_added(self.form)
-        polynomials = ring.from_floats(self.form.layout.polynomials(values), self.form.scale)
-        addends = ring.to_ntt(polynomials)
-        pairs = zip(self._seal, addends, strict=True)
-        return self._make(form, [apply("add_plain", item, ring.plaintext(addend)) for item, addend in pairs])
+        total = self.residues.copy()
+        total[:, 0] += encoded(self.form.layout.polynomials(values), self.form.scale)
+        return CkksEncrypted(self.public, plain_added(self.form), RING.reduced(total))
 
     # Products
 
@@ -173,49 +148,39 @@ class CkksEncrypted(Encrypted):
         form = replace(form, scale=form.scale + (rows.copies // target.copies).bit_length() - 1)
         size = 2 * target.copies
         outputs = (slice(start, start + size) for start in range(0, target.rows, size))
-        units = [self._unit(target, rows, _scaled(multipliers.block(EVERY, each), scale)) for each in outputs]
-        return self._make(form, units)
-
-    def _unit(self, target: SumLayout, rows: RowLayout, multipliers: Floats) -> Any:
-        """Return the sum over the blocks of ciphertext times multipliers, for the outputs of one unit."""
-        slots = _unit_slots(target, rows, multipliers)
-        total: Any = None
-        for block, multiplier in zip(self._seal, _encoded(slots), strict=True):
-            if multiplier is not None:
-                product = apply("multiply_plain", block, multiplier)
-                total = product if total is None else self._sum(total, product)
-        return self.public.zero() if total is None else total
+        slots = (
+            _unit_slots(target, rows, _scaled(multipliers.block(EVERY, each), scale)) for each in outputs
+        )
+        return CkksEncrypted(self.public, form, _products(self.residues, slots, target.units))
 
     # What leaves
 
     def mask(self, width: int | None = None) -> tuple[CkksMasked, CkksMask]:
         """Merge, add an encryption of zero, which hides c1, and mask the coefficients that are sent."""
         layout = self.form.layout
-        blocks = [self.public.blinded(item) for item in self._merged()]
-        chosen = [block[0][:, places] for block, places in zip(blocks, layout.places, strict=True)]
-        mask = ring.uniform(secret_bytes(), layout.coefficients)
-        c0 = ring.add(np.concatenate(chosen, axis=1), mask)
-        c1 = np.stack([block[1] for block in blocks])
+        merged = self.merged()
+        blocks = RING.reduced(merged + self.public.zeros(layout.ciphertexts))
+        mask = RING.uniform(secret_bytes(), layout.coefficients)
+        c0, c1 = RING.reduced(returned(layout, blocks[:, 0]) + mask), np.ascontiguousarray(blocks[:, 1])
         masked = CkksMasked(self.public, layout, self.form.noise, c0, c1)
         masked.origin = "re-randomised"
         return masked, CkksMask(masked, mask, self.form.scale)
 
-    def _merged(self) -> Sequence[Any]:
+    def merged(self) -> Floats:
+        """Return the ciphertexts that an opening takes, not re-randomised."""
         layout = self.form.layout
         if isinstance(layout, RowLayout):
-            return self._seal
-        return [
-            merge([self._seal[unit] for unit in layout.members(i)], layout.stride, self.public.galois)
-            for i in range(layout.ciphertexts)
-        ]
+            return self.residues
+        parts = [self.residues[:, :, layout.members(i)] for i in range(layout.ciphertexts)]
+        merged = [merge(part, layout.stride, self.public.apply_galois) for part in parts]
+        return np.stack(merged, axis=2)
 
     def to_bytes(self) -> bytes:
         form, noise, seed = self.form, self.form.noise, self._seed
         if form.product:
             raise MaskError("sums over rows are not sent as they are: mask them")
         head = _HEAD.pack(form.bound, form.magnitude, 0, _SEEDED if seed else 0)
-        words = self.residues()[:, :1] if seed else self.residues()
-        body = seed + words.astype("<u8").tobytes()
+        body = seed + RING.to_bytes(self.residues[:, 0] if seed else self.residues)
         numbers = (form.scale, noise.terms, noise.multiplier_bits, noise.blocks)
         return self.public.frame(Kind.ENCRYPTED, head + body, self.shape, numbers).to_bytes()
 
@@ -234,14 +199,18 @@ class CkksEncrypted(Encrypted):
         form = ArrayForm(layout, bound, scale, magnitude, Noise(terms, multiplier_bits))
         _expect_size(frame, encrypted_bytes(layout, seeded))
         start = _HEAD.size + (SEED_BYTES if seeded else 0)
-        words = np.frombuffer(frame.payload, dtype="<u8", offset=start).astype(np.uint64)
-        residues = ring.check_residues(words.reshape(layout.units, -1, 2, RING), "ciphertexts")
-        if not residues.any(axis=-1).all():
-            raise BadCiphertext("ciphertexts: a polynomial is zero")
-        seed = frame.payload[_HEAD.size : start]
-        if seed:
-            residues = np.stack([residues[:, 0], ring.expand(seed, len(residues))], axis=1)
-        return cls(public, form, words=residues, seed=seed)
+        seed, body = frame.payload[_HEAD.size : start], memoryview(frame.payload)[start:]
+        if not seed:
+            return cls(public, form, RING.from_bytes(body, (2, layout.units, DEGREE)))
+        residues = np.empty((len(PRIMES), 2, layout.units, DEGREE))
+        residues[:, 0], residues[:, 1] = RING.from_bytes(body, (layout.units, DEGREE)), c1_from(seed, layout)
+        return cls(public, form, residues, seed)
+
+
+def c1_from(seed: bytes, layout: CkksLayout) -> Floats:
+    """Expand a public seed to c1 of an array, (5, ciphertexts, N)."""
+    expanded = [RING.expand(seed, LABEL, index, layout.units * DEGREE) for index in range(len(PRIMES))]
+    return np.stack(expanded).reshape(-1, layout.units, DEGREE)
 
 
 def _unit_slots(target: SumLayout, rows: RowLayout, multipliers: Floats) -> Complex:
@@ -263,27 +232,37 @@ def _scaled(values: Floats, scale: int) -> Floats:
     return np.asarray(values * 2.0**scale if abs(scale) < 1000 else np.ldexp(values, scale))
 
 
-def _encoded(slots: Complex) -> Iterator[Any]:
-    """Yield a SEAL plaintext for each block of scaled multipliers, or None where it is zero."""
-    order, conjugated = seal_order()
-    for block in slots:
-        arranged = block[order]
-        arranged.imag[conjugated] *= -1.0
-        yield ring.encode(arranged.tolist())
+def _products(residues: Floats, slots: Iterator[Complex], units: int) -> Floats:
+    """Return for each unit the sum over the blocks of ciphertext times multipliers.
+
+    Transforms in float64 err by a deviation of 0.036 for two blocks, before rounding (docs/proofs.md).
+    """
+    primes, _, blocks, _ = residues.shape
+    spectra = spectrum(residues).reshape(2 * primes, blocks, HALF)
+    result, sums = np.zeros((primes, 2, units, DEGREE)), np.empty((2 * primes, HALF), dtype=np.complex128)
+    for unit, unit_slots in enumerate(slots):
+        factors = spectrum(np.rint(coefficients(unit_slots)))
+        for start in range(0, blocks, 2):
+            np.multiply(spectra[:, start], factors[start], out=sums)
+            if start + 1 < blocks:
+                sums += spectra[:, start + 1] * factors[start + 1]
+            result[:, :, unit] += inverse(sums).reshape(primes, 2, DEGREE)
+        # Products of one block are below 2^47.
+    return RING.reduced(result)
 
 
 # Openings
 
 
-def flood(layout: CkksLayout, noise: Noise) -> Words:
-    """Draw Gaussian residues for the returned coefficients of one opening."""
-    count = layout.coefficients
-    return ring.gaussian(secret_bytes(), count, flood_deviation(noise, count, layout.units, layout.levels))
+def flood(layout: CkksLayout, noise: Noise) -> Floats:
+    """Draw residues of a Gaussian for the returned coefficients of one opening, (5, coefficients)."""
+    deviation = flood_deviation(noise, layout.coefficients, layout.units, layout.levels)
+    return RING.whole(*gaussian_integers(secret_bytes(), layout.coefficients, deviation))
 
 
-def decode(layout: CkksLayout, residues: Words, scale: int) -> Floats:
+def decode(layout: CkksLayout, residues: Floats, scale: int) -> Floats:
     """Map unmasked residues of the returned coefficients to values."""
-    return layout.values(np.ldexp(ring.centred(residues), -scale))
+    return layout.values(np.ldexp(RING.centred(residues), -scale))
 
 
 class CkksMasked(Masked):
@@ -291,15 +270,17 @@ class CkksMasked(Masked):
 
     public: CkksPublicKey
 
-    def __init__(self, public: CkksPublicKey, layout: CkksLayout, noise: Noise, c0: Words, c1: Words) -> None:
+    def __init__(
+        self, public: CkksPublicKey, layout: CkksLayout, noise: Noise, c0: Floats, c1: Floats
+    ) -> None:
         self.public, self.layout, self.shape, self.noise = public, layout, layout.shape, noise
-        self.c0, self.c1, self.ciphertexts = c0, c1, len(c1)
+        self.c0, self.c1, self.ciphertexts = c0, c1, layout.ciphertexts
 
     def repeated(self) -> int:
-        return _repeated(self.c1)
+        return self.ciphertexts - len(set(_parts(self.c1)))
 
     def fresh_parts(self) -> list[bytes]:
-        return [block.tobytes() for block in self.c1]
+        return _parts(self.c1)
 
     def check_sums(self, operand: tuple[int, ...], outputs: int) -> None:
         super().check_sums(operand, outputs)
@@ -307,7 +288,7 @@ class CkksMasked(Masked):
             raise ShapeError(f"a request for coefficients that its {prod(self.shape)} sums do not lie in")
 
     def _payload(self) -> bytes:
-        return self.c1.astype("<u8").tobytes() + self.c0.astype("<u8").tobytes()
+        return RING.to_bytes(self.c1) + RING.to_bytes(self.c0)
 
     @cached_property
     def digest(self) -> bytes:
@@ -324,10 +305,9 @@ class CkksMasked(Masked):
         terms, multiplier_bits, blocks, code = frame.numbers
         noise, layout = Noise(terms, multiplier_bits, blocks), layout_of(frame.shape, code)
         _expect_size(frame, masked_bytes(layout))
-        split = layout.ciphertexts * 2 * RING
-        words = np.frombuffer(frame.payload, dtype="<u8").astype(np.uint64)
-        c1 = ring.check_residues(words[:split].reshape(-1, 2, RING), "masked block")
-        c0 = ring.check_residues(words[split:].reshape(2, layout.coefficients), "masked block")
+        split, payload = residue_bytes(layout.ciphertexts * DEGREE), memoryview(frame.payload)
+        c1 = RING.from_bytes(payload[:split], (layout.ciphertexts, DEGREE))
+        c0 = RING.from_bytes(payload[split:], (layout.coefficients,))
         return cls(public, layout, noise, c0, c1)
 
 
@@ -336,12 +316,12 @@ class CkksOpened(Opened):
 
     public: CkksPublicKey
 
-    def __init__(self, public: CkksPublicKey, layout: CkksLayout, digest: bytes, residues: Words) -> None:
+    def __init__(self, public: CkksPublicKey, layout: CkksLayout, digest: bytes, residues: Floats) -> None:
         self.public, self.layout, self.shape = public, layout, layout.shape
         self.digest, self.residues, self.ciphertexts = digest, residues, layout.ciphertexts
 
     def to_bytes(self) -> bytes:
-        payload = self.digest + self.residues.astype("<u8").tobytes()
+        payload = self.digest + RING.to_bytes(self.residues)
         return self.public.frame(Kind.OPENED, payload, self.shape, (0, 0, 0, self.layout.code)).to_bytes()
 
     @classmethod
@@ -350,18 +330,17 @@ class CkksOpened(Opened):
         return cls(public, layout, *read_answer(frame, layout))
 
 
-def read_answer(frame: Frame, layout: CkksLayout) -> tuple[bytes, Words]:
+def read_answer(frame: Frame, layout: CkksLayout) -> tuple[bytes, Floats]:
     """Return the digest and the residues of an opening or a disclosure."""
     _expect_size(frame, answer_bytes(layout))
-    words = np.frombuffer(frame.payload, dtype="<u8", offset=_DIGEST_BYTES).astype(np.uint64)
-    residues = ring.check_residues(words.reshape(2, layout.coefficients), "answer")
+    residues = RING.from_bytes(memoryview(frame.payload)[_DIGEST_BYTES:], (layout.coefficients,))
     return frame.payload[:_DIGEST_BYTES], residues
 
 
 class CkksMask(Mask):
     """The added residues, and the scale of the values under them."""
 
-    def __init__(self, masked: CkksMasked, residues: Words, scale: int) -> None:
+    def __init__(self, masked: CkksMasked, residues: Floats, scale: int) -> None:
         super().__init__()
         self._public, self._layout, self._noise = masked.public, masked.layout, masked.noise
         self._digest, self._residues, self._scale = masked.digest, residues, scale
@@ -369,17 +348,17 @@ class CkksMask(Mask):
     def _remove(self, opened: CkksOpened) -> Floats:
         if not isinstance(opened, CkksOpened) or opened.digest != self._digest:
             raise MaskError("this is the answer to another question: its mask is another one")
-        return decode(self._layout, ring.subtract(opened.residues, self._residues), self._scale)
+        return decode(self._layout, RING.reduced(opened.residues - self._residues), self._scale)
 
     def _material(self) -> list[bytes]:
         return [self._residues.tobytes()]
 
     def _narrow(self) -> int:
-        # Uniform below 2**60: half of them, of at least four, below 2**40 is less likely than 2**-40.
-        return int(np.median(self._residues) < 2.0**40)
+        # Uniform below 2^103.4: half of at least two below 2^83 is less likely than 2^-40.
+        return int(np.median(np.abs(RING.centred(self._residues))) < 2.0**82)
 
     def _disclose(self) -> bytes:
-        residues = ring.add(self._residues, flood(self._layout, self._noise))
-        payload = self._digest + residues.astype("<u8").tobytes()
+        residues = RING.reduced(self._residues + flood(self._layout, self._noise))
+        payload = self._digest + RING.to_bytes(residues)
         numbers = (self._scale, 0, 0, self._layout.code)
         return self._public.frame(Kind.DISCLOSURE, payload, self._layout.shape, numbers).to_bytes()

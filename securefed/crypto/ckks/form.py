@@ -10,17 +10,18 @@ noise would show the secret key or the multipliers.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import frexp, isfinite, log, log2, sqrt
+from math import ceil, frexp, isfinite, log, log2, sqrt
 
 import numpy as np
 
-from securefed.crypto.ckks.layout import CAPACITY_BITS, RING, CkksLayout, RowLayout, SumLayout
+from securefed.crypto.ckks.layout import CAPACITY_BITS, CkksLayout, RowLayout, SumLayout
 from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.lattice.ring import DEGREE, PRIMES
 from securefed.crypto.randomness import ERROR_DEVIATION, MOST_DEVIATION_BITS
 from securefed.errors import CapacityError, FormatError
 
-DATA_BITS = 76
-MULTIPLIER_BITS = 32
+DATA_BITS = 74
+MULTIPLIER_BITS = 26
 LEAST_MULTIPLIER_BITS = 16
 MOST_MULTIPLIER_BITS = 60
 MOST_SCALE = 1200
@@ -32,10 +33,12 @@ SECURITY_BITS = 40
 """s: statistical security of the flooding."""
 MOST_REPLIES = 1 << 20
 """tau: openings that one key answers before it must be replaced."""
-_KEY_NORM = 2 * RING / 3 + 6 * sqrt(2 * RING / 9)
-"""Squared norm of a uniform ternary key, six deviations above its mean."""
-FRESH_DEVIATION = sqrt((1 + _KEY_NORM) / 12)
-SWITCH_DEVIATION = sqrt(ERROR_DEVIATION**2 * 2 * RING / 3 + FRESH_DEVIATION**2)
+_KEY_NORM = 2 * DEGREE / 3 + 6 * sqrt(2 * DEGREE / 9)
+"""Squared norm of a uniform ternary polynomial, six deviations above its mean."""
+PUBLIC_TERMS = ceil(sqrt(1 + 2 * _KEY_NORM))
+"""The noise of an encryption under the public key, in owner's encryptions."""
+FRESH_DEVIATION = ERROR_DEVIATION * PUBLIC_TERMS
+SWITCH_DEVIATION = ERROR_DEVIATION * sqrt(DEGREE * sum(prime**2 / 12 for prime in PRIMES))
 TAIL = sqrt(2 * (SECURITY_BITS + log2(MOST_REPLIES)) * log(2))
 """Deviations that no reply of a key exceeds, except with probability 2^-s: 2^-(s + log2 tau) for each."""
 
@@ -45,7 +48,7 @@ class Noise:
     """The public numbers that determine an array's noise. They are sent with masked blocks."""
 
     terms: int = 1
-    """Added encryptions. Amplitudes add, since they may share their randomness."""
+    """Added encryptions by the owner. Amplitudes add, since they may share their randomness."""
     multiplier_bits: int = 0
     """Multipliers are at most sqrt(2) * 2^multiplier_bits in every slot; 0 for no multiplier."""
     blocks: int = 1
@@ -59,8 +62,8 @@ class Noise:
 
 def noise_bound(noise: Noise, coefficients: int, units: int, levels: int) -> float:
     """Return a bound on the Euclidean norm of the noise in the returned coefficients of one opening."""
-    factor = sqrt(2) * 2.0**noise.multiplier_bits + sqrt(RING) / 2 if noise.multiplier_bits else 1.0
-    computed = noise.terms * FRESH_DEVIATION * factor * sqrt(noise.blocks)
+    factor = sqrt(2) * 2.0**noise.multiplier_bits + sqrt(DEGREE) / 2 if noise.multiplier_bits else 1.0
+    computed = noise.terms * ERROR_DEVIATION * factor * sqrt(noise.blocks)
     switched = SWITCH_DEVIATION * 2.0**levels if levels else 0.0
     total = sqrt(computed**2 + switched**2 + FRESH_DEVIATION**2)
     return total * (sqrt(coefficients) + sqrt(units) * TAIL)
@@ -109,9 +112,10 @@ def _power_above(number: float) -> int:
     return max(exponent - (mantissa == 0.5), _LEAST_POWER)
 
 
-def fresh_form(shape: tuple[int, ...], fixed: FixedPoint) -> ArrayForm:
+def fresh_form(shape: tuple[int, ...], fixed: FixedPoint, terms: int) -> ArrayForm:
     power = _power_above(fixed.bound)
-    return ArrayForm(RowLayout(shape), fixed.bound, DATA_BITS - power, DATA_BITS + log2(fixed.bound) - power)
+    magnitude = DATA_BITS + log2(fixed.bound) - power
+    return ArrayForm(RowLayout(shape), fixed.bound, DATA_BITS - power, magnitude, Noise(terms))
 
 
 def plain_added(form: ArrayForm) -> ArrayForm:
@@ -145,7 +149,7 @@ def product_form(
     """Return the form of a product, and the power of two that scales the multipliers.
 
     The multipliers are divided by a power of two not below the largest (or the bound of `fixed`). They take
-    as many bits as the sum over `blocks` leaves, at most 32. One value is a sum of `terms` products.
+    as many bits as the sum over `blocks` leaves, at most 26. One value is a sum of `terms` products.
     """
     if form.product:
         raise CapacityError("one product is possible and this array is one: open it, or encrypt anew")

@@ -1,95 +1,83 @@
 """CKKS keys.
 
-The secret key never becomes a SEAL object: opening is one multiplication in numpy.
-
-A public key is an encryption of zero and the Galois keys for merging. Every part is b = -(a s + e) modulo
-p0 p1 p2. In the key that leads from sigma(s) back to s, digit i also carries p2 sigma(s) in its residue
-modulo p_i, as SEAL has it. All the a come from one public seed, so a public key is a seed and the b.
+A public key is an encryption of zero and the Galois keys for merging. Every part is b = -(a s + e) modulo q.
+In the key that leads from sigma(s) back to s, part number i also carries sigma(s) in its residues modulo p_i.
+With the residues of c1 modulo p_i as the digits of c1, sum_i digit_i (a_i, b_i) is an encryption of
+c1 sigma(s). All the a come from one public seed, so a public key is a seed and the b.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from securefed.crypto.ckks.arrays import (
     CkksEncrypted,
     CkksMasked,
     CkksOpened,
     answer_bytes,
+    c1_from,
     decode,
+    encoded,
     encrypted_bytes,
     flood,
     masked_bytes,
     read_answer,
+    residue_bytes,
 )
-from securefed.crypto.ckks.form import MOST_REPLIES, MOST_SCALE, fresh_form
+from securefed.crypto.ckks.form import MOST_REPLIES, MOST_SCALE, PUBLIC_TERMS, fresh_form
 from securefed.crypto.ckks.layout import (
     GALOIS_STRIDES,
     PARAMETERS,
-    RING,
     CkksLayout,
     RowLayout,
-    coefficients,
     galois_element,
+    returned,
+    turned,
 )
 from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.keyholder import SecretKey
-from securefed.crypto.lattice import seal_ring as ring
-from securefed.crypto.lattice.seal_ring import DATA_PRIMES, PRIMES, Words
-from securefed.crypto.randomness import SEED_BYTES, Integers, errors, secret_bytes, ternary
-from securefed.crypto.scheme import PublicKey, progress
+from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING, Spectra, inverse, multiply, spectrum
+from securefed.crypto.randomness import SEED_BYTES, errors, secret_bytes, ternary
+from securefed.crypto.scheme import PublicKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
-from securefed.errors import BadCiphertext, BadKey, FormatError, MaskError, OpeningRefused, ShapeError
+from securefed.errors import BadKey, FormatError, MaskError, OpeningRefused, ShapeError
 
+Secret = NDArray[np.int8]
 ELEMENTS = tuple(galois_element(stride) for stride in GALOIS_STRIDES)
-PARTS = 1 + len(DATA_PRIMES) * len(ELEMENTS)
-"""The encryption of zero, then for each Galois element one part for each data prime."""
-PUBLIC_BYTES = SEED_BYTES + 8 * PARTS * len(PRIMES) * RING
+PARTS = 1 + len(PRIMES) * len(ELEMENTS)
+"""The encryption of zero, then for each Galois element one part for each prime."""
+PUBLIC_BYTES = SEED_BYTES + residue_bytes(PARTS * DEGREE)
 """Size of a public key's payload."""
-MOST_PUBLIC_BYTES = 8 << 20
+MOST_PUBLIC_BYTES = 4 << 20
 HEAD_BYTES = 1024
 _COUNTER = struct.Struct("<Q")
 _MOST_ERROR = 64.0
-_CHUNK = 15
-"""Blocks per transform."""
 
 
-def automorphism(polynomial: Integers, element: int) -> Integers:
-    """Return p(X^element) modulo X^N + 1."""
-    exponents = np.arange(RING) * element % (2 * RING)
-    result = np.zeros_like(polynomial)
-    result[exponents % RING] = np.where(exponents < RING, polynomial, -polynomial)
-    return result
-
-
-def _small(count: int) -> Integers:
+def _small(*shape: int) -> Floats:
     """Draw fresh errors."""
-    return errors(secret_bytes(), count).astype(np.int64)
+    return errors(secret_bytes(), int(np.prod(shape))).astype(np.float64).reshape(shape)
 
 
-def public_parts(secret: Integers) -> tuple[bytes, Words]:
-    """Return a fresh seed and a secret key's (PARTS, 3, N) residues b in NTT form."""
-    seed = os.urandom(SEED_BYTES)
-    images = [secret, *(automorphism(secret, element) for element in ELEMENTS)]
-    key, *turned = ring.to_ntt(ring.from_pieces(np.stack(images), 0, primes=len(PRIMES)))
-    zero = np.zeros_like(key)
-    small = _small(PARTS * RING).reshape(PARTS, RING)
-    noise = ring.to_ntt(ring.from_pieces(small, 0, primes=len(PRIMES)))
-    masks = ring.expand(seed, PARTS, len(PRIMES))
-    pairs = zip(masks, noise, strict=True)
-    parts = [ring.subtract(zero, ring.add(ring.multiply(a, key), e)) for a, e in pairs]
-    special = np.array([[PRIMES[-1] % prime] for prime in PRIMES], dtype=np.uint64)
-    for i, image in enumerate(turned):
-        scaled = ring.multiply(image, np.broadcast_to(special, image.shape))
-        for digit in range(len(DATA_PRIMES)):
-            place, carried = 1 + len(DATA_PRIMES) * i + digit, np.zeros_like(zero)
-            carried[digit] = scaled[digit]
-            parts[place] = ring.add(parts[place], carried)
-    return seed, np.stack(parts)
+def _random_parts(seed: bytes) -> Floats:
+    """Expand the a of a public key, (5, PARTS, N)."""
+    expanded = [RING.expand(seed, b"key", index, PARTS * DEGREE) for index in range(len(PRIMES))]
+    return np.stack(expanded).reshape(-1, PARTS, DEGREE)
+
+
+def public_parts(secret: Secret) -> tuple[bytes, Floats]:
+    """Return a fresh seed and a secret key's residues b, (5, PARTS, N)."""
+    seed, factor = os.urandom(SEED_BYTES), spectrum(secret)
+    parts = np.stack([-multiply(a, factor) for a in _random_parts(seed)]) - _small(PARTS, DEGREE)
+    images = np.stack([turned(secret.astype(np.float64), element) for element in ELEMENTS])
+    for index in range(len(PRIMES)):
+        parts[index, 1 + index :: len(PRIMES)] += images
+    return seed, RING.reduced(parts)
 
 
 class CkksPublicKey(PublicKey):
@@ -99,65 +87,69 @@ class CkksPublicKey(PublicKey):
     encrypted_type, masked_type, opened_type = CkksEncrypted, CkksMasked, CkksOpened
     parameters = PARAMETERS
 
-    def __init__(self, seed: bytes, parts: Words) -> None:
-        """Take the seed of the a and the validated (PARTS, 3, N) residues b."""
-        self._seed, self._parts = seed, parts
-        self.key_id = fingerprint(b"ckks", seed, parts.astype("<u8").tobytes())
-        pairs = np.stack([parts, ring.expand(seed, PARTS, len(PRIMES))], axis=1)
-        self._key = ring.public_key(pairs[0])
-        switching = pairs[1:].reshape(len(ELEMENTS), len(DATA_PRIMES), 2, len(PRIMES), RING)
-        self.galois = ring.galois_keys(dict(zip(ELEMENTS, switching, strict=True)))
-
-    def payload(self) -> bytes:
-        return self._seed + self._parts.astype("<u8").tobytes()
-
-    def to_bytes(self) -> bytes:
-        return self.frame(Kind.PUBLIC_KEY, self.payload()).to_bytes()
-
-    @classmethod
-    def from_payload(cls, payload: bytes) -> CkksPublicKey:
+    def __init__(self, payload: bytes) -> None:
+        """Take a seed and the packed residues b, (5, PARTS, N), or raise BadKey."""
         if len(payload) != PUBLIC_BYTES:
             raise BadKey(f"public key: {len(payload)} bytes given, {PUBLIC_BYTES} expected")
-        words = np.frombuffer(payload, dtype="<u8", offset=SEED_BYTES).astype(np.uint64)
         try:
-            parts = ring.check_residues(words.reshape(PARTS, len(PRIMES), RING), "public key")
-        except BadCiphertext as error:
-            raise BadKey(str(error)) from None
-        return cls(payload[:SEED_BYTES], parts)
+            parts = RING.from_bytes(memoryview(payload)[SEED_BYTES:], (PARTS, DEGREE))
+        except FormatError as error:
+            raise BadKey(f"public key: {error}") from None
+        self.payload, self.key_id = payload, fingerprint(b"ckks", payload)
+        self._parts = np.stack([parts, _random_parts(payload[:SEED_BYTES])], axis=1)
+        """(5, 2, PARTS, N)."""
+        self._zero = spectrum(self._parts[:, :, 0])
+        self._switching: dict[int, Spectra] = {}
+
+    def to_bytes(self) -> bytes:
+        return self.frame(Kind.PUBLIC_KEY, self.payload).to_bytes()
 
     @classmethod
     def from_frame(cls, frame: Frame) -> CkksPublicKey:
         frame.expect(cls.scheme, cls.parameters, frame.key)
-        key = cls.from_payload(frame.payload)
+        key = cls(frame.payload)
         frame.expect(cls.scheme, cls.parameters, key.key_id)
         return key
 
-    def encrypts_zero_under(self, secret: Words) -> bool:
-        """Return whether this key belongs to a secret key in NTT form."""
-        a = ring.expand(self._seed, 1, len(PRIMES))[0, :2]
-        phase = ring.add(self._parts[0, :2], ring.multiply(a, secret))
-        error = ring.centred(ring.from_ntt(phase[None])[0])
+    def encrypts_zero_under(self, secret: Secret) -> bool:
+        """Return whether this key belongs to a secret key."""
+        b, a = self._parts[:, 0, 0], self._parts[:, 1, 0]
+        error = RING.reduced(b + multiply(a, spectrum(secret)))
         return bool(np.abs(error).max() <= _MOST_ERROR)
 
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
-        form = fresh_form(values.shape, fixed)
-        slots = RowLayout(values.shape).slots(values)
-        words = np.empty((len(slots), 2, 2, RING), dtype=np.uint64)
-        for block, c in zip(progress(slots, "encrypting", len(slots)), words, strict=True):
-            c[:] = ring.read_ciphertext(self.zero())
-            message = ring.to_ntt(ring.from_floats(coefficients(block), form.scale)[None])[0]
-            c[0] = ring.add(c[0], message)
-        return CkksEncrypted(self, form, words=words)
+        form, layout = fresh_form(values.shape, fixed, PUBLIC_TERMS), RowLayout(values.shape)
+        residues = self.zeros(layout.units)
+        residues[:, 0] += encoded(layout.polynomials(values), form.scale)
+        return CkksEncrypted(self, form, RING.reduced(residues))
 
-    def zero(self) -> Any:
-        """Return a fresh encryption of zero."""
-        return ring.encrypt_zero(self._key)
+    def zeros(self, count: int) -> Floats:
+        """Return fresh encryptions of zero, (5, 2, count, N): b u + e_0 and a u + e_1 with u ternary."""
+        masks = ternary(secret_bytes(), count * DEGREE).astype(np.float64).reshape(count, DEGREE)
+        result = np.empty((len(PRIMES), 2, count, DEGREE))
+        result[:] = _small(2, count, DEGREE)
+        for i, factors in enumerate(self._zero):
+            for side, factor in enumerate(factors):
+                result[i, side] += multiply(masks, factor)
+        return RING.reduced(result)
 
-    def blinded(self, ciphertext: Any) -> Words:
-        """Return the (2, 2, N) coefficients of a ciphertext plus an encryption of zero."""
-        total = ring.apply("add", ciphertext, self.zero())
-        ring.engine().evaluator.transform_from_ntt_inplace(total)
-        return ring.read_ciphertext(total)
+    def apply_galois(self, ciphertext: Floats, stride: int) -> Floats:
+        """Turn a ciphertext, (5, 2, N), and switch it back to the key. The result is not reduced.
+
+        The sum of five products errs by a deviation of 0.022 before it is rounded (docs/proofs.md).
+        """
+        image = RING.reduced(turned(ciphertext, galois_element(stride)))
+        digits = spectrum(image[:, 1])
+        image[:, 1] = 0.0
+        image += inverse((self._switching_keys(GALOIS_STRIDES.index(stride)) * digits).sum(axis=2))
+        return image
+
+    def _switching_keys(self, place: int) -> Spectra:
+        """Return the spectra of a Galois key, (5 primes, 2, 5 digits, N/2), made at first use."""
+        if place not in self._switching:
+            start = 1 + place * len(PRIMES)
+            self._switching[place] = spectrum(self._parts[:, :, start : start + len(PRIMES)])
+        return self._switching[place]
 
 
 class CkksSecretKey(SecretKey):
@@ -166,23 +158,25 @@ class CkksSecretKey(SecretKey):
     public: CkksPublicKey
     most_replies = MOST_REPLIES
 
-    def __init__(self, secret: Integers, public: CkksPublicKey, replies: int = 0) -> None:
+    def __init__(self, secret: Secret, public: CkksPublicKey, replies: int = 0) -> None:
         self.public, self.replies, self._secret = public, replies, secret
-        self._key = ring.to_ntt(ring.from_pieces(secret[None], 0))[0]
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         """Encrypt with c1 from a fresh public seed and c0 = m + e - c1 s: less noise, and half the bytes."""
-        form, seed = fresh_form(values.shape, fixed), os.urandom(SEED_BYTES)
-        slots = RowLayout(values.shape).slots(values)
-        words = np.empty((len(slots), 2, 2, RING), dtype=np.uint64)
-        starts = range(0, len(slots), _CHUNK)
-        for start in progress(starts, "encrypting", len(starts)):
-            chunk = coefficients(slots[start : start + _CHUNK])
-            messages = np.stack([ring.from_floats(p, form.scale, _small(RING)) for p in chunk])
-            for i, message in enumerate(ring.to_ntt(messages), start):
-                words[i, 1] = ring.expand(seed, 1, first=i)[0]
-                words[i, 0] = ring.subtract(message, ring.multiply(words[i, 1], self._key))
-        return CkksEncrypted(self.public, form, words=words, seed=seed)
+        form, layout, seed = (
+            fresh_form(values.shape, fixed, 1),
+            RowLayout(values.shape),
+            os.urandom(SEED_BYTES),
+        )
+        c0 = encoded(layout.polynomials(values), form.scale) + _small(layout.units, DEGREE)
+        c1 = c1_from(seed, layout)
+        residues = np.stack([c0 - self._times(c1), c1], axis=1)
+        return CkksEncrypted(self.public, form, RING.reduced(residues), seed)
+
+    def _times(self, c1: Floats) -> Floats:
+        """Return c1 s, (5, ciphertexts, N)."""
+        factor = spectrum(self._secret)
+        return np.stack([multiply(polynomials, factor) for polynomials in c1])
 
     def open(self, masked: CkksMasked) -> CkksOpened:
         if self.replies >= self.most_replies:
@@ -192,7 +186,8 @@ class CkksSecretKey(SecretKey):
             )
         flooding = flood(masked.layout, masked.noise)
         self.replies += 1
-        return CkksOpened(self.public, masked.layout, masked.digest, ring.add(self._phase(masked), flooding))
+        residues = RING.reduced(self._phase(masked) + flooding)
+        return CkksOpened(self.public, masked.layout, masked.digest, residues)
 
     def receive(self, masked: CkksMasked, disclosure: bytes) -> Floats:
         frame = self.public.arrived_frame(disclosure, Kind.DISCLOSURE)
@@ -204,39 +199,36 @@ class CkksSecretKey(SecretKey):
         scale = frame.numbers[0]
         if abs(scale) > MOST_SCALE:
             raise FormatError(f"scale {scale} given, at most {MOST_SCALE} is allowed")
-        return decode(masked.layout, ring.subtract(self._phase(masked), residues), scale)
+        return decode(masked.layout, RING.reduced(self._phase(masked) - residues), scale)
 
-    def _phase(self, masked: CkksMasked) -> Words:
+    def _phase(self, masked: CkksMasked) -> Floats:
         """Return c0 + c1 s at the layout's coefficients only."""
-        products = ring.from_ntt(np.stack([ring.multiply(c1, self._key) for c1 in ring.to_ntt(masked.c1)]))
-        chosen = [block[:, places] for block, places in zip(products, masked.layout.places, strict=True)]
-        return ring.add(masked.c0, np.concatenate(chosen, axis=1))
+        return RING.reduced(masked.c0 + returned(masked.layout, self._times(masked.c1)))
 
     def to_bytes(self) -> bytes:
-        payload = _COUNTER.pack(self.replies) + self._secret.astype(np.int8).tobytes() + self.public.payload()
+        payload = _COUNTER.pack(self.replies) + self._secret.tobytes() + self.public.payload
         return self.public.frame(Kind.SECRET_KEY, payload).to_bytes()
 
     @classmethod
     def from_frame(cls, frame: Frame) -> CkksSecretKey:
         frame.expect(Scheme.CKKS, PARAMETERS, frame.key)
-        start = _COUNTER.size + RING
+        start = _COUNTER.size + DEGREE
         if len(frame.payload) != start + PUBLIC_BYTES:
             raise BadKey(f"secret key: {len(frame.payload)} bytes given, {start + PUBLIC_BYTES} expected")
-        digits = np.frombuffer(frame.payload, dtype=np.int8, count=RING, offset=_COUNTER.size)
-        secret = digits.astype(np.int64)
+        secret = np.frombuffer(frame.payload, dtype=np.int8, count=DEGREE, offset=_COUNTER.size)
         if np.abs(secret).max() > 1:
             raise BadKey("secret key: a coefficient is not -1, 0 or 1")
-        public = CkksPublicKey.from_payload(frame.payload[start:])
+        public = CkksPublicKey(frame.payload[start:])
         frame.expect(Scheme.CKKS, PARAMETERS, public.key_id)
         key = cls(secret, public, _COUNTER.unpack_from(frame.payload)[0])
-        if not public.encrypts_zero_under(key._key):
+        if not public.encrypts_zero_under(secret):
             raise BadKey("the secret key does not belong to the public key beside it")
         return key
 
 
 def strong_parameters() -> dict[str, str]:
     """Return the parameter set of documented strength (docs/security.md), by fingerprint."""
-    return {PARAMETERS.hex(): f"ckks, ring {RING}, the pinned parameter set"}
+    return {PARAMETERS.hex(): f"ckks, ring {DEGREE}, the pinned parameter set"}
 
 
 def most_bytes(shape: tuple[int, ...], sums: int = 0) -> int:
@@ -248,5 +240,6 @@ def most_bytes(shape: tuple[int, ...], sums: int = 0) -> int:
 
 def generate_secret_key() -> CkksSecretKey:
     """Return a new key pair, with the operating system's randomness."""
-    secret = ternary(secret_bytes(), RING).astype(np.int64)
-    return CkksSecretKey(secret, CkksPublicKey(*public_parts(secret)))
+    secret = ternary(secret_bytes(), DEGREE)
+    seed, parts = public_parts(secret)
+    return CkksSecretKey(secret, CkksPublicKey(seed + RING.to_bytes(parts)))

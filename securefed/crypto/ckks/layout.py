@@ -1,14 +1,14 @@
 """The parameter set of CKKS, and the places of values in slots and coefficients.
 
-*Parameters.* Both sides build the one set from this file, and compare its hash (docs/security.md). N = 8192.
-The last of three 60-bit primes serves key switching only, so data are modulo q = p0 * p1, just under 2^120.
-Values are scaled to at most 1 and then by 2^76, multipliers by 2^32. Products are not rescaled, so they are
-at 2^108. The room below q/2 is for sums. The room between the noise and 2^76 is for flooding at openings.
+*Parameters.* Both sides build the one set from this file, and compare its hash (docs/security.md). The ring
+is that of blind training: N = 4096 and q just above 2^104 (securefed.crypto.lattice.ring). Values are scaled
+to at most 1 and then by 2^74, multipliers by up to 2^26. Products are not rescaled, so they are at 2^100. The
+room below q/2 is for sums. The room between the noise and 2^74 is for flooding at openings.
 
-*Slots.* Slot t of a polynomial is its value at zeta^(4t + 1), zeta = exp(i pi / N), t = 0 .. N/2 - 1. SEAL
-orders its slots by powers of 3. In our order the sums over t = j, j + G, j + 2G, ... are again the slots of a
-polynomial: see `sums`. With w = FFT(slots) / (N/2) and w_k turned by zeta^-k, coefficient k is the real part
-and coefficient k + N/2 the imaginary part of w_k.
+*Slots.* Slot t of a polynomial is its value at zeta^(4t + 1), zeta = exp(i pi / N), t = 0 .. N/2 - 1. The
+sums over t = j, j + G, j + 2G, ... are again the slots of a polynomial: see `sums`. With w = FFT(slots) /
+(N/2) and w_k turned by zeta^-k, coefficient k is the real part and coefficient k + N/2 the imaginary part of
+w_k.
 
 *Layouts.* `RowLayout` has one value a slot. With F the columns rounded up to a power of two, a value is at
 slot (row * copies + copy) * F + column of its block. Arrays that do not fill a block are repeated (`copies`),
@@ -23,41 +23,31 @@ takes another pair. So a unit has 2 * copies outputs in its 2G useful coefficien
     merge(a, b) = (a + X^(s/2) b) + sigma(a - X^(s/2) b),   sigma: X -> X^(1 + 2N/s)
 
 sigma keeps X^(s k) and negates X^(s/2 + s k). So the useful coefficients, at multiples of s, are doubled and
-the others at their places cancel. The doubling is undone in advance, by the inverse of 2^m modulo q for a
-unit with m merges. A unit without a partner moves up unchanged: its places are never returned.
+the others at their places cancel. sigma turns the key too, so a key switch follows. The doubling is undone in
+advance, by the inverse of 2^m modulo q for a unit with m merges. A unit without a partner moves up unchanged:
+its places are never returned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.fixed import Floats
-from securefed.crypto.lattice.seal_ring import (
-    DATA_PRIMES,
-    DEGREE,
-    PRIMES,
-    apply,
-    engine,
-    plaintext,
-    to_ntt,
-)
+from securefed.crypto.lattice.ring import DEGREE, HALF, PRIMES, RING
 from securefed.crypto.wire import fingerprint
 from securefed.errors import CapacityError, FormatError
 
-NAME = "ckks-8192-60-60-60"
-RING = DEGREE
-SLOTS = RING // 2
-PARAMETERS = fingerprint(NAME.encode(), *(prime.to_bytes(8, "little") for prime in PRIMES))
-CAPACITY_BITS = 118.0
-"""A coefficient of a result stays below 2^118. Flooding has the rest of q/2, which is above 2^118.99."""
+SLOTS = HALF
+PARAMETERS = fingerprint(b"ckks-4096-5x21", *(prime.to_bytes(8, "little") for prime in PRIMES))
+CAPACITY_BITS = 103.0
+"""A coefficient of a result stays below 2^103. Flooding has the rest of q/2, which is above 2^103.4."""
 LEAST_STRIDE = 4
-GALOIS_STRIDES = tuple(1 << k for k in range(12, LEAST_STRIDE.bit_length() - 1, -1))
+GALOIS_STRIDES = tuple(1 << k for k in range(11, LEAST_STRIDE.bit_length() - 1, -1))
 """A merge halves the stride of the useful coefficients, from one of these; each takes one Galois key."""
 
 Complex = NDArray[np.complex128]
@@ -70,14 +60,6 @@ Complex = NDArray[np.complex128]
 def _turn(slots: int) -> Complex:
     """Return exp(i pi k / (2 * slots)) for k < slots, powers of the root of a ring of 2 * slots."""
     return np.asarray(np.exp(1j * np.pi * np.arange(slots) / (2 * slots)))
-
-
-@cache
-def seal_order() -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return our slot for each of SEAL's, and whether it is conjugated. SEAL's slot s is at zeta^(3^s)."""
-    exponents = np.array([pow(3, s, 2 * RING) for s in range(SLOTS)], dtype=np.intp)
-    conjugated = exponents % 4 == 3
-    return (np.where(conjugated, 2 * RING - exponents, exponents) - 1) // 4, conjugated
 
 
 def coefficients(slots: Floats | Complex) -> Floats:
@@ -223,12 +205,17 @@ class SumLayout(Placed):
         table = np.zeros((self.units * 2 * self.copies, self.width))
         table[: self.rows, : self.columns] = values.reshape(self.rows, self.columns)
         halves = table.reshape(self.units, 2, self.groups)
-        result = np.zeros((self.units, RING))
+        result = np.zeros((self.units, DEGREE))
         result[:, :: self.stride] = coefficients((halves[:, 0] + 1j * halves[:, 1]) / self.stride)
         return result
 
 
 CkksLayout = RowLayout | SumLayout
+
+
+def returned(layout: CkksLayout, polynomials: Floats) -> Floats:
+    """Return the coefficients that an opening returns, (5, coefficients), of (5, ciphertexts, N)."""
+    return np.concatenate([polynomials[:, i, places] for i, places in enumerate(layout.places)], axis=1)
 
 
 def layout_of(shape: tuple[int, ...], code: int) -> CkksLayout:
@@ -247,26 +234,15 @@ def layout_of(shape: tuple[int, ...], code: int) -> CkksLayout:
 
 def galois_element(stride: int) -> int:
     """Return the exponent of the automorphism that keeps X^(stride k) and negates X^(stride/2 + stride k)."""
-    return 1 + 2 * RING // stride
+    return 1 + 2 * DEGREE // stride
 
 
-@cache
-def _monomial(exponent: int) -> Any:
-    polynomial = np.zeros((1, 2, RING), dtype=np.uint64)
-    polynomial[..., exponent] = 1
-    return plaintext(to_ntt(polynomial)[0])
-
-
-def constant(number: int) -> Any:
-    """Return an integer as a SEAL plaintext: the same residue at every point."""
-    residues = np.array([number % prime for prime in DATA_PRIMES], dtype=np.uint64)
-    return plaintext(np.broadcast_to(residues[:, None], (2, RING)))
-
-
-@cache
-def _halving(times: int) -> Any:
-    q = DATA_PRIMES[0] * DATA_PRIMES[1]
-    return constant(pow(pow(2, times, q), -1, q))
+def turned(polynomials: Floats, element: int) -> Floats:
+    """Return p(X^element) modulo X^N + 1 of polynomials (..., N)."""
+    exponents = np.arange(DEGREE) * element % (2 * DEGREE)
+    result = np.empty_like(polynomials)
+    result[..., exponents % DEGREE] = np.where(exponents < DEGREE, polynomials, -polynomials)
+    return result
 
 
 def merges_of(member: int, count: int) -> int:
@@ -278,25 +254,19 @@ def merges_of(member: int, count: int) -> int:
     return merges
 
 
-def merge(units: Sequence[Any], stride: int, galois_keys: Any) -> Any:
-    """Return one ciphertext with the useful coefficients of all units, at `SumLayout.places`."""
-    evaluator = engine().evaluator
-    if len(units) == 1:
-        return units[0]
-    nodes = [
-        apply("multiply_plain", unit, _halving(merges_of(member, len(units))))
-        for member, unit in enumerate(units)
-    ]
+def merge(units: Floats, stride: int, apply_galois: Callable[[Floats, int], Floats]) -> Floats:
+    """Return one ciphertext with the useful coefficients of all units, at `SumLayout.places`.
+
+    `units`: residues (5, 2, units, N). `apply_galois` takes a ciphertext, (5, 2, N), and a stride, and
+    returns an encryption of the turned polynomial.
+    """
+    count = units.shape[2]
+    halves = [pow(2, -merges_of(unit, count), RING.modulus) for unit in range(count)]
+    nodes = [RING.scaled(units[:, :, unit], half) for unit, half in enumerate(halves)]
     while len(nodes) > 1:
-        joined: list[Any] = []
-        for a, b in zip(nodes[::2], nodes[1::2], strict=False):
-            evaluator.multiply_plain_inplace(b, _monomial(stride // 2))
-            turned = apply("sub", a, b)
-            evaluator.add_inplace(a, b)
-            evaluator.apply_galois_inplace(turned, galois_element(stride), galois_keys)
-            evaluator.add_inplace(a, turned)
-            joined.append(a)
-        if len(nodes) % 2:
-            joined.append(nodes[-1])
-        nodes, stride = joined, stride // 2
+        half = stride // 2
+        for i, (even, odd) in enumerate(zip(nodes[::2], nodes[1::2], strict=False)):
+            moved = np.concatenate([-odd[..., -half:], odd[..., :-half]], axis=-1)
+            nodes[2 * i] = RING.reduced(even + moved + apply_galois(even - moved, stride))
+        nodes, stride = nodes[::2], half
     return nodes[0]

@@ -201,7 +201,35 @@ class Ring:
         """Return residues modulo prime number `index` that everybody computes from a public seed."""
         return uniform_residues(key_stream(seed, bytes([index]) + label), self.primes[index], count, out)
 
+    def uniform(self, source: ByteSource, count: int) -> Floats:
+        """Draw numbers uniformly modulo q: their residues, (k, count)."""
+        return np.stack([uniform_residues(source, prime, count) for prime in self.primes])
+
+    def reduced(self, residues: Floats) -> Floats:
+        """Centre whole numbers below 2**53 - 2**21, (k, ...), modulo their primes, in place."""
+        for index, prime in enumerate(self.primes):
+            reduce(residues[index], prime)
+        return residues
+
+    def scaled(self, residues: Floats, factor: int) -> Floats:
+        """Return the residues, (k, ...), of numbers times an integer."""
+        factors = np.array([_centred(factor, prime) for prime in self.primes])
+        return self.reduced(residues * factors.reshape(-1, *(1 for _ in residues.shape[1:])))
+
     # Residues of other numbers
+
+    def whole(self, high: Words, shift: int, low: Words | int = 0) -> Floats:
+        """Return the residues, (k, ...), of machine integers high * 2**shift + low."""
+        parts = [high % prime * (pow(2, shift, prime)) + low % prime for prime in self.primes]
+        return self.reduced(np.stack(parts).astype(np.float64))
+
+    def centred(self, residues: Floats) -> Floats:
+        """Return the numbers nearest to 0, to float64's precision.
+
+        x / q is known to 2**-106, which is a third of a unit.
+        """
+        share = self.switched(residues.copy())
+        return np.asarray(np.rint(shares.to_floats(share, WIDTH) * float(self.modulus)))
 
     @cached_property
     def _limb_residues(self) -> Floats:

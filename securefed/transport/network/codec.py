@@ -25,7 +25,7 @@ from securefed.errors import SettingError, plain_text
 from securefed.transport.message import Malformed, Message, OtherRelease, Path
 from securefed.transport.network.host import HELLO_BYTES, MOST_REFUSAL
 
-PROTOCOL = 5
+PROTOCOL = 6
 MARK = 8
 """The first byte of a hello. The second is the number of the protocol, in all releases."""
 SESSION_BYTES = 16

@@ -9,12 +9,11 @@ import tenseal.sealapi as seal
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import layout
 from securefed.crypto.blind.rlwe import encrypted_block
-from securefed.crypto.lattice import seal_ring
 from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING, multiply, reduce, spectrum
 from securefed.crypto.randomness import SEED_BYTES, key_stream, ternary
 from tests.crypto.blind.cross_cases import whole
 from tests.crypto.blind.integer_ring import MODULUS, WIDTH, centred, combined
-from tests.crypto.blind.seal_peer import Peer, Words
+from tests.crypto.seal_peer import Peer, canonical, read
 
 SEED = bytes(range(32))
 LARGEST_ERROR = 21
@@ -24,12 +23,6 @@ LARGEST_ERROR = 21
 @pytest.fixture(scope="module")
 def peer() -> Peer:
     return Peer()
-
-
-def canonical(residues: np.ndarray) -> Words:
-    """Centred residues, (5, 4096), as SEAL has them."""
-    moduli = np.array(PRIMES, dtype=np.int64)[:, None]
-    return (residues.astype(np.int64) % moduli).astype(np.uint64)
 
 
 def test_seal_decrypts_what_ours_encrypts(peer: Peer) -> None:
@@ -49,7 +42,7 @@ def test_seal_decrypts_what_ours_encrypts(peer: Peer) -> None:
     pair = np.stack([canonical(heads[:, 0]), canonical(np.stack(bodies))])
     plain = seal.Plaintext()
     seal.Decryptor(peer.context, peer.secret_key(secret)).decrypt(peer.ciphertext(peer.to_ntt(pair)), plain)
-    words = seal_ring.read(plain.dyn_array()).reshape(1, 5, DEGREE)
+    words = read(plain.dyn_array()).reshape(1, 5, DEGREE)
     numbers = combined(peer.from_ntt(words)[0].astype(int).tolist())
     for row in range(panel.rows):
         for entry in range(panel.span):
@@ -73,7 +66,7 @@ def test_ours_decrypts_what_seal_encrypts(peer: Peer) -> None:
             for index, prime in enumerate(PRIMES)
         ]
     )
-    read = combined(result.astype(int).tolist())
-    errors = [centred(x - y) for x, y in zip(read, numbers, strict=True)]
+    opened = combined(result.astype(int).tolist())
+    errors = [centred(x - y) for x, y in zip(opened, numbers, strict=True)]
     assert max(map(abs, errors)) <= LARGEST_ERROR
     assert any(errors)

@@ -19,6 +19,7 @@ from securefed.crypto.lattice.ring import (
     reduce,
     spectrum,
 )
+from securefed.crypto.randomness import key_stream
 from securefed.errors import FormatError
 from tests.crypto.blind import integer_ring
 from tests.crypto.blind.integer_ring import MODULUS, WIDTH, centred, combined
@@ -50,6 +51,23 @@ def test_reduction_is_exact_up_to_2_to_the_53(prime: int) -> None:
     reduced = reduce(values.copy(), prime)
     assert all((int(a) - int(b)) % prime == 0 for a, b in zip(values, reduced, strict=True))
     assert np.abs(reduced).max() <= prime // 2 + 2
+
+
+def test_numbers_and_their_residues() -> None:
+    """Uniform modulo q, times an integer, from pieces, and back."""
+    source = key_stream(SEED)
+    drawn = RING.uniform(source, 100)
+    numbers = [centred(number) for number in combined(drawn.astype(int).tolist())]
+    assert max(numbers) > 0.4 * MODULUS and min(numbers) < -0.4 * MODULUS
+    assert RING.centred(drawn) == pytest.approx([float(number) for number in numbers], rel=2**-50)
+    factor = 3**70
+    products = [centred(number) for number in combined(RING.scaled(drawn, factor).astype(int).tolist())]
+    assert products == [centred(number * factor % MODULUS) for number in numbers]
+    high, low = np.array([2**40 + 1, -(2**51), 3, 0]), np.array([-5, 2**50, 1, -7])
+    whole = RING.whole(high, 44, low)
+    expected = [int(h) * 2**44 + int(v) for h, v in zip(high, low, strict=True)]
+    assert [centred(number) for number in combined(whole.astype(int).tolist())] == expected
+    assert RING.centred(RING.whole(low, 0)).tolist() == low.tolist()
 
 
 @pytest.mark.parametrize("roots", [1, 2, 8, 64, 128, 4096])
