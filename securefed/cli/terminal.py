@@ -12,14 +12,13 @@ import getpass
 import json
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -155,7 +154,7 @@ def read_passphrase(file: Path | None, *, new: bool = False, replaces: bool = Fa
     return passphrase
 
 
-COLOURS = {"bold": "1", "soft": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
+COLOURS = {"bold": "1", "soft": "2", "red": "31", "green": "32", "yellow": "33"}
 PLAIN_EVERY = 10.0
 """Seconds between two lines of progress where there is no terminal."""
 TICK = 0.5
@@ -180,25 +179,26 @@ class Terminal:
         """Party and run, in every line of JSON."""
         self.facts: Mapping[str, Any] | None = None
         """The result for machines: what --json writes."""
-        self._out, self._err = out or sys.stdout, err or sys.stderr
-        self._progress: Progress | None = None
-        self._lock = threading.RLock()
+        self._out, self.err = out or sys.stdout, err or sys.stderr
+        self.shown: Progress | None = None
+        """The line of progress, if there is one."""
+        self.lock = threading.RLock()
 
     @property
     def live(self) -> bool:
         """A line can be renewed in place."""
-        renewable = self._err.isatty() and os.environ.get("TERM") != "dumb"
+        renewable = self.err.isatty() and os.environ.get("TERM") != "dumb"
         return renewable and not self._json_lines and not self.quiet
 
     def paint(self, text: str, colour: str, stream: TextIO | None = None) -> str:
-        target = stream or self._err
+        target = stream or self.err
         if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not target.isatty():
             return text
         return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
 
     def result(self, text: str, *, colour: str | None = None) -> None:
         """What the command was for: to stdout, quiet or not."""
-        with self._lock, self._clear():
+        with self.lock, self._clear():
             shown = _harmless(text)
             _print(self.paint(shown, colour, self._out) if colour else shown, self._out, needed=True)
 
@@ -217,8 +217,8 @@ class Terminal:
 
     def error(self, text: str) -> None:
         """The last word; what was in progress is over."""
-        if self._progress is not None:
-            self._progress.close()
+        if self.shown is not None:
+            self.shown.close()
         self._write(text, "red", "error")
 
     def _write(self, text: str, colour: str | None = None, level: str = "info") -> None:
@@ -226,24 +226,24 @@ class Terminal:
         if self._json_lines:
             moment = datetime.now(UTC).isoformat(timespec="milliseconds")
             shown, colour = json.dumps({"time": moment, "level": level, **self.labels, "text": shown}), None
-        with self._lock, self._clear():
-            _print(self.paint(shown, colour) if colour else shown, self._err)
+        with self.lock, self._clear():
+            _print(self.paint(shown, colour) if colour else shown, self.err)
 
-    def _clear(self) -> Any:
-        """Out of the way of the line of progress, and back again."""
-        return self._progress.hidden() if self._progress is not None else nullcontext()
+    def _clear(self) -> AbstractContextManager[object]:
+        """Get out of the way of the line of progress, and back again."""
+        return self.shown.hidden() if self.shown is not None and self.live else nullcontext()
 
     def progress(self, total: int, what: str) -> Progress:
         """A line of progress over `total` rounds; one at a time."""
-        self._progress = Progress(self, total, what)
-        return self._progress
+        self.shown = Progress(self, total, what)
+        return self.shown
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.close()
+        if self.shown is not None:
+            self.shown.close()
         with suppress(OSError, ValueError):
             self._out.flush()
 
@@ -281,70 +281,53 @@ class Progress:
     """
 
     def __init__(self, terminal: Terminal, total: int, what: str) -> None:
-        self._terminal, self._total, self._what = terminal, total, what
-        self._bar: Any = None
-        self._done = 0
-        self._began = time.monotonic()
-        self._from = 0
-        self._shown = self._began
-        self._note = ""
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
-        if terminal.live:
-            self._start_bar()
-
-    def _start_bar(self) -> None:
         from tqdm import tqdm
 
+        self._terminal, self._total, self._what = terminal, total, what
+        self._done = self._from = 0
+        self._began = self._shown = time.monotonic()
+        self._note = ""
         tqdm.monitor_interval = 0  # ours is the only thread that renews it
         self._bar = tqdm(
-            total=self._total,
-            file=self._terminal._err,
-            desc=self._what,
+            total=total,
+            file=terminal.err,
+            desc=what,
             bar_format="{desc} {bar} {n_fmt}/{total_fmt}{postfix}",
-            leave=True,
-            **self._width(),
+            dynamic_ncols=True,
+            disable=not terminal.live,
         )
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="securefed-progress", daemon=True)
-        self._thread.start()
-
-    def _width(self) -> dict[str, Any]:
-        """As wide as the terminal is at any moment; some do not know how wide they are."""
-        try:
-            known = os.get_terminal_size(self._terminal._err.fileno()).columns > 0
-        except (OSError, ValueError):
-            known = False
-        size = shutil.get_terminal_size()
-        return {"dynamic_ncols": True} if known else {"ncols": size.columns, "nrows": size.lines}
+        if terminal.live:
+            self._thread.start()
 
     def begin(self, done: int) -> None:
         """Rounds that were there before this process: not part of the estimate."""
         self._done = self._from = done
         self._began = time.monotonic()
-        if self._bar is not None:
-            self._bar.n = done
-            self._renew()
+        self._renew()
 
     def step(self, done: int, note: str) -> None:
         """`done` rounds are over; `note` says what they took."""
         self._done, self._note = done, note
-        if self._bar is not None:
-            self._bar.n = done
-            self._renew()
-        now = time.monotonic()
-        due = now - self._shown >= PLAIN_EVERY or done == self._total
-        if self._terminal.verbose or (self._bar is None and due):
-            self._shown = now
+        self._renew()
+        if self._terminal.verbose or self._due() or (done == self._total and not self._terminal.live):
             self._terminal.say(f"{self._what} {done}/{self._total}  {note}{self._left()}")
 
     def note(self, text: str) -> None:
         """Something instead of the figures: who is waited for, and how long yet."""
         self._note = text
-        if self._bar is not None:
-            self._renew()
-        elif time.monotonic() - self._shown >= PLAIN_EVERY:
-            self._shown = time.monotonic()
+        self._renew()
+        if self._due():
             self._terminal.say(text)
+
+    def _due(self) -> bool:
+        """Whether it is time for a line where there is no bar."""
+        now = time.monotonic()
+        if self._terminal.live or now - self._shown < PLAIN_EVERY:
+            return False
+        self._shown = now
+        return True
 
     def _left(self) -> str:
         done = self._done - self._from
@@ -354,10 +337,11 @@ class Progress:
         return f"  left ~{clock(each * (self._total - self._done))}"
 
     def _renew(self) -> None:
-        with self._terminal._lock:
+        with self._terminal.lock:
+            self._bar.n = self._done
             passed = clock(time.monotonic() - self._began)
             # What a narrow terminal cuts off is at the end.
-            self._bar.set_postfix_str(f"{passed}{self._left()}  {self._note}", refresh=True)
+            self._bar.set_postfix_str(f"{passed}{self._left()}  {self._note}")
 
     def _tick(self) -> None:
         while not self._ended.wait(TICK):
@@ -365,23 +349,16 @@ class Progress:
 
     def hidden(self) -> Any:
         """For the time of a line above it."""
-        if self._bar is None:
-            return nullcontext()
-        from tqdm import tqdm
-
-        return tqdm.external_write_mode(file=self._terminal._err)
+        return self._bar.external_write_mode(file=self._terminal.err)
 
     def close(self) -> None:
         self._ended.set()
-        if self._thread is not None:
+        if self._thread.is_alive():
             self._thread.join()
-            self._thread = None
-        if self._bar is not None:
-            with self._terminal._lock:
-                self._bar.close()
-            self._bar = None
-        if self._terminal._progress is self:
-            self._terminal._progress = None
+        with self._terminal.lock:
+            self._bar.close()
+        if self._terminal.shown is self:
+            self._terminal.shown = None
 
 
 def clock(seconds: float) -> str:

@@ -27,7 +27,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerWarning
-from securefed.protocols.schedules import FedBCD, FedSGD
+from securefed.protocols.schedules import algorithm
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.objectives import ObjectiveSettings
 from securefed.transport import LocalRun, Message, Network, Path, run_local
@@ -97,10 +97,8 @@ class Scenario:
 
     def with_steps(self, local_steps: int) -> Scenario:
         """Return the scenario with another Q."""
-        order, proximal = self.settings.algorithm.order, self.settings.algorithm.proximal
-        chosen: FedBCD | FedSGD = FedBCD(local_steps, order, proximal)
-        if local_steps == 1 and order == "parallel":
-            chosen = FedSGD(proximal)
+        now = self.settings.algorithm
+        chosen = algorithm(local_steps, now.order, now.proximal)
         return replace(self, settings=replace(self.settings, algorithm=chosen))
 
 

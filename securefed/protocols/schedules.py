@@ -82,6 +82,13 @@ class FedBCD(Declared):
 Algorithm = FedSGD | FedBCD
 
 
+def algorithm(local_steps: int, order: Order = "parallel", proximal: float = 0.0) -> Algorithm:
+    """Return the algorithm of these steps: one parallel step is FedSGD."""
+    if (local_steps, order) == (1, "parallel"):
+        return FedSGD(proximal)
+    return FedBCD(local_steps, order, proximal)
+
+
 @runtime_checkable
 class LearningRate(Protocol):
     """The learning rate of round t = 0, 1, ..., the same for its Q local steps."""

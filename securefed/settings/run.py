@@ -25,10 +25,9 @@ from securefed.declare import (
 )
 from securefed.errors import SettingError
 from securefed.protocols.agreement import check_key_holder, get_objective
-from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
+from securefed.protocols.schedules import FedBCD, algorithm
 from securefed.settings.objectives import OBJECTIVE_SETTINGS, Monitoring, ObjectiveSettings
 from securefed.settings.protection import (
-    DEFAULTS,
     OLD_WORDS,
     PROTECTIONS,
     Protection,
@@ -39,31 +38,6 @@ from securefed.transport.identity import check_party_name
 
 IDENTITY = ("name", "parties", "key_holder", "objective")
 """Who and what; the rest is how."""
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Steps(FedBCD):
-    """An algorithm and its learning rate, as a file writes them."""
-
-    decay: str = setting(
-        "none",
-        choice(("none", "sqrt", "sqrt-parties")),
-        'How a learning rate falls off: "none", "sqrt" or "sqrt-parties".',
-    )
-
-    @property
-    def algorithm(self) -> FedSGD | FedBCD:
-        if (self.local_steps, self.order) == (1, "parallel"):
-            return FedSGD(self.proximal)
-        return FedBCD(self.local_steps, self.order, self.proximal)
-
-    def rate(self, start: Any, parties: int) -> Any:
-        """The learning rate with its decay."""
-        if self.decay == "none":
-            return start
-        if start == "auto":
-            raise SettingError(f"decay: {self.decay!r} given, and learning_rate is 'auto'")
-        return InverseSqrt(start) if self.decay == "sqrt" else InverseSqrtParties(start, parties)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +62,6 @@ class RunSettings(Declared):
     """In the order of their turns, the label party last."""
     key_holder: str | None
     settings: ObjectiveSettings
-    steps: Steps
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
@@ -102,35 +75,30 @@ class RunSettings(Declared):
         kind, known = OBJECTIVE_SETTINGS[objective], run_settings(objective)
         values = {key: value for key, value in table.items() if key not in IDENTITY}
         words = {word: values.pop(word) for word in OLD_WORDS if word in values}
-        protection = values.pop("protection", {})
-        misplaced = values.keys() & DEFAULTS.keys() - known.keys()
-        if misplaced or (words and protection):
-            raise SettingError(f"[run]: {min(misplaced or words)} belongs into the table [run.protection]")
         check_keys("[run]", values, (*IDENTITY, "protection", *known))
+        if words and "protection" in values:
+            raise SettingError(f"[run]: {min(words)} and the table [run.protection] exclude each other")
+
+        def taken(group: type[Declared]) -> dict[str, Any]:
+            return {name: values.pop(name) for name in declared(group) if name in values}
+
         parties = check_names("parties", table["parties"])
-        steps = Steps(**{name: values.pop(name, known[name].default) for name in declared(Steps)})
-        meeting = {name: values.pop(name) for name in declared(cls) if name in values}
-        watched = {name: values.pop(name) for name in declared(Monitoring) if name in values}
-        values["monitoring"] = Monitoring(**watched)
-        values["protection"] = _protection(protection, objective)
+        steps, own = replace(FedBCD(kind().algorithm.local_steps), **taken(FedBCD)), taken(cls)
+        values["algorithm"] = algorithm(steps.local_steps, steps.order, steps.proximal)
+        values["monitoring"] = Monitoring(**taken(Monitoring))
+        values["protection"] = _protection(values.get("protection", {}), objective)
         if words:
             values["protection"] = protection_from_words(words, values["protection"])
             warn_of_words("[run] of party.toml", words, values["protection"], stacklevel=3)
-        rate = values.get("learning_rate", known["learning_rate"].default)
-        if isinstance(rate, str) and rate != "auto":
-            raise SettingError(f"learning_rate: {rate!r} given, 'auto' or a number is allowed")
+        rate = values.get("learning_rate")
         if isinstance(rate, int) and not isinstance(rate, bool):
-            rate = float(rate)  # 1 and 1.0 are the same to a peer
-        values |= {"algorithm": steps.algorithm, "learning_rate": steps.rate(rate, len(parties))}
-        settings = kind(**values).for_parties(len(parties))
-        key_holder = table.get("key_holder")
+            values["learning_rate"] = float(rate)  # 1 and 1.0 are the same to a peer
         return cls(
             name=check_run_name(table["name"]),
             parties=parties,
-            key_holder=key_holder,
-            settings=settings,
-            steps=steps,
-            **meeting,
+            key_holder=table.get("key_holder"),
+            settings=kind(**values).for_parties(len(parties)),
+            **own,
         )
 
     def check(self) -> None:
@@ -220,20 +188,15 @@ class RunSettings(Declared):
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, defaults included, for the peers to compare."""
         settings, objective = self.settings, self.objective
-        protection = settings.protection
-        table = settings.to_table(objective)
+        protection, table = settings.protection, settings.to_table(objective)
         del table["protection"], table["monitoring"]
-        rate = settings.learning_rate
-        table["learning_rate"] = (
-            rate if isinstance(rate, str | float | int) else getattr(rate, "eta0", repr(rate))
-        )
         return {
             "name": self.name,
             "parties": list(self.parties),
             "key_holder": self.key_holder,
             "objective": objective,
             **table,
-            **self.steps.to_table(objective),
+            **{name: getattr(settings.algorithm, name) for name in declared(FedBCD)},
             **settings.monitoring.to_table(objective),
             **self.to_table(objective),
             "protection": protection.kind,
@@ -244,7 +207,7 @@ class RunSettings(Declared):
 def run_settings(objective: str) -> dict[str, Setting]:
     """The settings of [run] itself, by name."""
     kind = OBJECTIVE_SETTINGS[objective]
-    groups: tuple[type[Declared], ...] = (kind, Steps, Monitoring, RunSettings)
+    groups: tuple[type[Declared], ...] = (kind, FedBCD, Monitoring, RunSettings)
     steps = {name: getattr(kind().algorithm, name) for name in ("local_steps", "order", "proximal")}
     return {
         name: replace(each, default=steps.get(name, each.default))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -160,12 +163,13 @@ class Screen:
     """A process at a terminal of its own."""
 
     def __init__(self, *words: str, cwd: Path) -> None:
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "110", "LINES": "30"}
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
         environment.pop("NO_COLOR", None)
         self.child, self._terminal = pty.fork()
         if self.child == 0:  # in the child: become the command
             os.chdir(cwd)
             os.execve(sys.executable, [sys.executable, "-m", "securefed", *words], environment)  # noqa: S606
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 110, 0, 0))
         self.text = ""
 
     def until(self, pattern: str) -> None:
