@@ -47,9 +47,7 @@ FLOAT_BITS = 51
 
 def nonce_polynomials(nonce: bytes) -> Floats:
     """Expand a_1..a_7 from the multiplier's nonce: residues of coefficients, (5, 7, 4096)."""
-    count = len(RING.primes)
-    polynomials = [RING.expand(nonce, b"nonce", index, PAIRS * DEGREE) for index in range(count)]
-    return np.stack(polynomials).reshape(count, PAIRS, DEGREE)
+    return RING.polynomials(nonce, b"nonce", PAIRS)
 
 
 class Rerandomiser:
@@ -117,10 +115,9 @@ def add_sums(total: list[Sums], more: list[Sums]) -> None:
         total += more
         return
     for mine, other in zip(total, more, strict=True):
-        for index, prime in enumerate(RING.primes):
-            for into, term in ((mine.bodies, other.bodies), (mine.heads, other.heads)):
-                into[index] += term[index]
-                reduce(into[index], prime)
+        for into, term in ((mine.bodies, other.bodies), (mine.heads, other.heads)):
+            into += term
+            RING.reduced(into)
 
 
 def _factors(rows: Floats | Share, plan: Layout) -> list[Floats]:
@@ -279,9 +276,7 @@ class _Products:
 
     def sums(self) -> Sums:
         """Return the sums, reduced."""
-        for index, prime in enumerate(RING.primes):
-            reduce(self._bodies[index], prime)
-        return Sums(self._bodies, self._heads)
+        return Sums(RING.reduced(self._bodies), self._heads)
 
 
 def responded(

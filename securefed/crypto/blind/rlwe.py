@@ -65,11 +65,8 @@ def public_polynomials(secret: Secret, nonce: bytes, source: ByteSource) -> byte
     """Return b_i = -(a_i s + e_i) for the seven a_i of a nonce, packed as (5, 7, 4096)."""
     noise = errors(source, PAIRS * DEGREE).reshape(PAIRS, DEGREE)
     keys, factor = nonce_polynomials(nonce), spectrum(secret)
-    for index, prime in enumerate(RING.primes):
-        keys[index] = -multiply(keys[index], factor)
-        keys[index] -= noise
-        reduce(keys[index], prime)
-    return RING.to_bytes(keys)
+    products = np.stack([-multiply(polynomials, factor) for polynomials in keys]) - noise
+    return RING.to_bytes(RING.reduced(products))
 
 
 def _messages(rows: Rows, chunk: Chunk, digits: int, size: int) -> list[Floats]:

@@ -70,9 +70,7 @@ if TYPE_CHECKING:
 LABEL = b"ckks"
 """Of the c1 that a seed expands to."""
 _DIGEST_BYTES = 16
-_HEAD = struct.Struct("<ddBB6x")
-_SEEDED = 8
-"""The flag of an array whose c1 comes from a seed."""
+_HEAD = struct.Struct("<dd")
 
 
 def encrypted_bytes(layout: CkksLayout, seeded: bool) -> int:
@@ -148,9 +146,7 @@ class CkksEncrypted(Encrypted):
         form = replace(form, scale=form.scale + (rows.copies // target.copies).bit_length() - 1)
         size = 2 * target.copies
         outputs = (slice(start, start + size) for start in range(0, target.rows, size))
-        slots = (
-            _unit_slots(target, rows, _scaled(multipliers.block(EVERY, each), scale)) for each in outputs
-        )
+        slots = (_unit_slots(target, rows, multipliers.block(EVERY, each) * 2.0**scale) for each in outputs)
         return CkksEncrypted(self.public, form, _products(self.residues, slots, target.units))
 
     # What leaves
@@ -179,38 +175,35 @@ class CkksEncrypted(Encrypted):
         form, noise, seed = self.form, self.form.noise, self._seed
         if form.product:
             raise MaskError("sums over rows are not sent as they are: mask them")
-        head = _HEAD.pack(form.bound, form.magnitude, 0, _SEEDED if seed else 0)
+        head = _HEAD.pack(form.bound, form.magnitude)
         body = seed + RING.to_bytes(self.residues[:, 0] if seed else self.residues)
-        numbers = (form.scale, noise.terms, noise.multiplier_bits, noise.blocks)
+        numbers = (form.scale, noise.terms, noise.multiplier_bits, 1 if seed else 0)
         return self.public.frame(Kind.ENCRYPTED, head + body, self.shape, numbers).to_bytes()
 
     @classmethod
     def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksEncrypted:
         if len(frame.payload) < _HEAD.size:
             raise FormatError(f"{len(frame.payload)} bytes of payload given, at least {_HEAD.size} expected")
-        bound, magnitude, unused, flags = _HEAD.unpack_from(frame.payload)
-        scale, terms, multiplier_bits, blocks = frame.numbers
-        sound = isfinite(bound) and bound > 0 and 0 < magnitude <= CAPACITY_BITS
-        if not sound or abs(scale) > MOST_SCALE or unused or flags not in (0, _SEEDED) or blocks != 1:
+        bound, magnitude = _HEAD.unpack_from(frame.payload)
+        scale, terms, multiplier_bits, seeded = frame.numbers
+        sound = isfinite(bound) and bound > 0 and 0 < magnitude <= CAPACITY_BITS and seeded in (0, 1)
+        if not sound or abs(scale) > MOST_SCALE:
             raise FormatError(
-                f"bound {bound}, magnitude {magnitude}, scale {scale} or flags {flags} is not of an array"
+                f"bound {bound}, magnitude {magnitude}, scale {scale} or seeds {seeded} is not of an array"
             )
-        seeded, layout = flags == _SEEDED, RowLayout(frame.shape)
+        layout = RowLayout(frame.shape)
         form = ArrayForm(layout, bound, scale, magnitude, Noise(terms, multiplier_bits))
-        _expect_size(frame, encrypted_bytes(layout, seeded))
-        start = _HEAD.size + (SEED_BYTES if seeded else 0)
+        _expect_size(frame, encrypted_bytes(layout, bool(seeded)))
+        start = _HEAD.size + SEED_BYTES * seeded
         seed, body = frame.payload[_HEAD.size : start], memoryview(frame.payload)[start:]
         if not seed:
             return cls(public, form, RING.from_bytes(body, (2, layout.units, DEGREE)))
         residues = np.empty((len(PRIMES), 2, layout.units, DEGREE))
-        residues[:, 0], residues[:, 1] = RING.from_bytes(body, (layout.units, DEGREE)), c1_from(seed, layout)
+        residues[:, 0], residues[:, 1] = (
+            RING.from_bytes(body, (layout.units, DEGREE)),
+            RING.polynomials(seed, LABEL, layout.units),
+        )
         return cls(public, form, residues, seed)
-
-
-def c1_from(seed: bytes, layout: CkksLayout) -> Floats:
-    """Expand a public seed to c1 of an array, (5, ciphertexts, N)."""
-    expanded = [RING.expand(seed, LABEL, index, layout.units * DEGREE) for index in range(len(PRIMES))]
-    return np.stack(expanded).reshape(-1, layout.units, DEGREE)
 
 
 def _unit_slots(target: SumLayout, rows: RowLayout, multipliers: Floats) -> Complex:
@@ -225,11 +218,6 @@ def _unit_slots(target: SumLayout, rows: RowLayout, multipliers: Floats) -> Comp
     slots.real = halves[0].transpose(1, 2, 0, 3)[:, :, None]
     slots.imag = halves[1].transpose(1, 2, 0, 3)[:, :, None]
     return slots.reshape(rows.ciphertexts, SLOTS)
-
-
-def _scaled(values: Floats, scale: int) -> Floats:
-    """Return values * 2^scale. `ldexp` is exact for every scale, but ten times slower."""
-    return np.asarray(values * 2.0**scale if abs(scale) < 1000 else np.ldexp(values, scale))
 
 
 def _products(residues: Floats, slots: Iterator[Complex], units: int) -> Floats:
@@ -247,7 +235,7 @@ def _products(residues: Floats, slots: Iterator[Complex], units: int) -> Floats:
             if start + 1 < blocks:
                 sums += spectra[:, start + 1] * factors[start + 1]
             result[:, :, unit] += inverse(sums).reshape(primes, 2, DEGREE)
-        # Products of one block are below 2^47.
+    # Far below 2^53 for any number of blocks: with more of them multipliers have fewer bits.
     return RING.reduced(result)
 
 

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.ckks.arrays import (
+    LABEL,
     CkksEncrypted,
     CkksMasked,
     CkksOpened,
     answer_bytes,
-    c1_from,
     decode,
     encoded,
     encrypted_bytes,
@@ -64,16 +64,12 @@ def _small(*shape: int) -> Floats:
     return errors(secret_bytes(), int(np.prod(shape))).astype(np.float64).reshape(shape)
 
 
-def _random_parts(seed: bytes) -> Floats:
-    """Expand the a of a public key, (5, PARTS, N)."""
-    expanded = [RING.expand(seed, b"key", index, PARTS * DEGREE) for index in range(len(PRIMES))]
-    return np.stack(expanded).reshape(-1, PARTS, DEGREE)
-
-
 def public_parts(secret: Secret) -> tuple[bytes, Floats]:
     """Return a fresh seed and a secret key's residues b, (5, PARTS, N)."""
     seed, factor = os.urandom(SEED_BYTES), spectrum(secret)
-    parts = np.stack([-multiply(a, factor) for a in _random_parts(seed)]) - _small(PARTS, DEGREE)
+    parts = np.stack([-multiply(a, factor) for a in RING.polynomials(seed, b"key", PARTS)]) - _small(
+        PARTS, DEGREE
+    )
     images = np.stack([turned(secret.astype(np.float64), element) for element in ELEMENTS])
     for index in range(len(PRIMES)):
         parts[index, 1 + index :: len(PRIMES)] += images
@@ -96,7 +92,7 @@ class CkksPublicKey(PublicKey):
         except FormatError as error:
             raise BadKey(f"public key: {error}") from None
         self.payload, self.key_id = payload, fingerprint(b"ckks", payload)
-        self._parts = np.stack([parts, _random_parts(payload[:SEED_BYTES])], axis=1)
+        self._parts = np.stack([parts, RING.polynomials(payload[:SEED_BYTES], b"key", PARTS)], axis=1)
         """(5, 2, PARTS, N)."""
         self._zero = spectrum(self._parts[:, :, 0])
         self._switching: dict[int, Spectra] = {}
@@ -169,7 +165,7 @@ class CkksSecretKey(SecretKey):
             os.urandom(SEED_BYTES),
         )
         c0 = encoded(layout.polynomials(values), form.scale) + _small(layout.units, DEGREE)
-        c1 = c1_from(seed, layout)
+        c1 = RING.polynomials(seed, LABEL, layout.units)
         residues = np.stack([c0 - self._times(c1), c1], axis=1)
         return CkksEncrypted(self.public, form, RING.reduced(residues), seed)
 

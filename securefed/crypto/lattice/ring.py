@@ -201,6 +201,11 @@ class Ring:
         """Return residues modulo prime number `index` that everybody computes from a public seed."""
         return uniform_residues(key_stream(seed, bytes([index]) + label), self.primes[index], count, out)
 
+    def polynomials(self, seed: bytes, label: bytes, count: int) -> Floats:
+        """Return polynomials that everybody computes from a public seed, (k, count, N)."""
+        drawn = [self.expand(seed, label, index, count * DEGREE) for index in range(len(self.primes))]
+        return np.stack(drawn).reshape(-1, count, DEGREE)
+
     def uniform(self, source: ByteSource, count: int) -> Floats:
         """Draw numbers uniformly modulo q: their residues, (k, count)."""
         return np.stack([uniform_residues(source, prime, count) for prime in self.primes])
@@ -242,10 +247,9 @@ class Ring:
         limbs = np.empty((LIMBS + 1, *share.shape[1:]))
         limbs[:LIMBS] = share
         limbs[LIMBS] = -(share[LIMBS - 1] >> (LIMB_BITS - 1)) if centred else 0
-        residues = self._limb_residues @ limbs.reshape(LIMBS + 1, -1)
-        for index, prime in enumerate(self.primes):
-            reduce(residues[index], prime)
-        return residues.reshape(-1, *share.shape[1:])
+        return self.reduced(
+            (self._limb_residues @ limbs.reshape(LIMBS + 1, -1)).reshape(-1, *share.shape[1:])
+        )
 
     def lifted(self, share: Share) -> Floats:
         """Return the residues of floor(q m / 2**105 + 1/2), (k, ...), of m modulo 2**105.
@@ -259,12 +263,9 @@ class Ring:
             lower[limb, : limb + 1] = factors[limb::-1]
         rest = (lower @ share.reshape(LIMBS, -1).astype(np.float64)).astype(np.int64)
         rest[LIMBS - 1] += 1 << (LIMB_BITS - 1)
-        lifted = self.residues(shares.carry(rest))
-        for index, prime in enumerate(self.primes):
-            lifted[index] *= _centred(-pow(2, -WIDTH, prime), prime)
-            lifted[index] += _centred(pow(2, -1, prime), prime)
-            reduce(lifted[index], prime)
-        return lifted.reshape(-1, *share.shape[1:])
+        lifted = self.scaled(self.residues(shares.carry(rest)), -pow(2, -WIDTH, self.modulus))
+        lifted += np.array([[_centred(pow(2, -1, prime), prime)] for prime in self.primes])
+        return self.reduced(lifted).reshape(-1, *share.shape[1:])
 
     @cached_property
     def _switch_limbs(self) -> Floats:
