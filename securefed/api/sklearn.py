@@ -4,7 +4,8 @@
     search = GridSearchCV(model, {"estimator__l2": [0.01, 0.1]}).fit(X, y)
 
 They simulate all parties in this process, for people who have all columns in one place and choose settings.
-Every fit is a whole run. Answers are arrays, as scikit-learn expects.
+Every fit is a whole run. Answers are arrays, as scikit-learn expects. `model_` is the estimator of the run;
+its `coef_` has coefficients by party and column.
 """
 
 from __future__ import annotations
@@ -16,20 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 
 from securefed.api.estimators import GeneralisedLinear
 from securefed.api.party import Party
 from securefed.errors import DataError, SettingError
 from securefed.labels.label_model import LEAST_ROWS
-
-Array = NDArray[np.float64]
 
 
 class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -57,64 +50,49 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return self
 
     def _base(self) -> GeneralisedLinear:
-        if self.estimator is None:
-            return GeneralisedLinear(self._loss)
+        base: GeneralisedLinear = clone(self.estimator or GeneralisedLinear(self._loss))
         classes = self._loss == "logistic"
-        if self.estimator._settings().loss_function.binary != classes:
+        if base._settings().loss_function.binary != classes:
             raise SettingError(
-                f"loss: {self.estimator.loss!r} given, {type(self).__name__} takes a loss of"
+                f"loss: {base.loss!r} given, {type(self).__name__} takes a loss of"
                 f" {'classes' if classes else 'numbers'}, such as {self._loss!r}"
             )
-        return clone(self.estimator)  # type: ignore[no-any-return]
+        return base
 
     def _groups(self, X: Any) -> dict[str, list[int]]:
-        names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+        """Return the places of each party's columns."""
         width = np.shape(X)[1]
         if self.columns is None:
             if width < 2:
                 raise DataError(f"columns: n_features = {width} given, two parties need 2 or more")
             return {"first": list(range(width // 2)), "last": list(range(width // 2, width))}
-        known = {name: place for place, name in reversed(list(enumerate(names or ())))}
-        groups = {}
+        places: dict[Any, int] = {place: place for place in range(width)}
+        places |= {str(name): place for place, name in enumerate(getattr(X, "columns", ()))}
         for party, wanted in self.columns.items():
-            groups[party] = [known.get(str(each), each) for each in wanted]
-            for place, each in zip(groups[party], wanted, strict=True):
-                if (
-                    isinstance(place, bool)
-                    or not isinstance(place, int | np.integer)
-                    or not 0 <= place < width
-                ):
+            for each in wanted:
+                if each not in places:
                     raise DataError(f"columns: {party} has {each!r}, which the table does not have")
-        taken = [place for places in groups.values() for place in places]
+        groups = {party: [places[each] for each in wanted] for party, wanted in self.columns.items()}
+        taken = [place for group in groups.values() for place in group]
         if len(set(taken)) < len(taken):
             raise DataError("columns: a column is given to two parties")
         return groups
 
-    def _parties(self, X: Any, labels: Any = None, weights: Array | None = None) -> list[Party]:
+    def _table(self, X: Any, *, reset: bool) -> Any:
+        """Return the table. scikit-learn checks its shape and names; parties read its columns."""
+        least = LEAST_ROWS if reset else 1
+        array = validate_data(
+            self, X, dtype=None, ensure_all_finite=False, ensure_min_samples=least, reset=reset
+        )
+        return X if hasattr(X, "iloc") else array
+
+    def _parties(self, table: Any, labels: Any = None, weights: Any = None) -> list[Party]:
         parties, last = [], list(self.groups_)[-1]
         for party, places in self.groups_.items():
-            rows = X.iloc[:, places] if hasattr(X, "iloc") else X[:, places]
+            rows = table.iloc[:, places] if hasattr(table, "iloc") else table[:, places]
             own = {"labels": labels, "weights": weights} if party == last else {}
             parties.append(Party(party, rows, transform=self.party_transform, **own))
         return parties
-
-    def _checked(self, X: Any, y: Any = None, *, reset: bool) -> Any:
-        """Return the table, and y, checked as scikit-learn does. The parties read tables with words."""
-        frame = hasattr(X, "iloc")
-        if self.party_transform is not None or _has_words(X):
-            table = X if frame else np.asarray(X, dtype=object)
-            validate_data(self, table, skip_check_array=True, reset=reset)
-            if y is None:
-                return table
-            check_consistent_length(table, y)
-            return table, column_or_1d(y, warn=True)
-        if y is None:
-            numbers = validate_data(self, X, dtype=np.float64, reset=reset)
-            return X if frame else numbers
-        numbers, labels = validate_data(
-            self, X, y, dtype=np.float64, ensure_min_samples=LEAST_ROWS, reset=reset
-        )
-        return (X if frame else numbers), labels
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on X and the classes or numbers y.
@@ -124,71 +102,33 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         sample_weight : how much each row counts, at the label party (Party(weights=...)). A row of weight 0
             is left out. Equal weights count as none.
         """
-        classes = self._loss == "logistic"
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        if classes:
-            check_classification_targets(y)
-        table, labels = self._checked(X, y, reset=True)
-        weights = None
+        table, labels, weights = self._table(X, reset=True), column_or_1d(y, warn=True), None
+        if self._loss == "logistic":
+            check_classification_targets(labels)
         if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, table, dtype=np.float64)
-            if weights.min() < 0 or not weights.any():
-                raise DataError("sample_weight: finite numbers of at least 0, not all 0, are allowed")
-            # A row that does not count is not there, for standardising and holding out too.
-            if not (counts := weights > 0).all():
-                table = table.iloc[counts] if hasattr(table, "iloc") else np.asarray(table)[counts]
-                labels, weights = labels[counts], weights[counts]
+            weights = _check_sample_weight(sample_weight, table, dtype=np.float64, ensure_non_negative=True)
+            counts = weights > 0  # a row that does not count is not there, for standardising and holding out
+            table = table.iloc[counts] if hasattr(table, "iloc") else table[counts]
+            labels, weights = labels[counts], weights[counts]
             weights = None if np.ptp(weights) == 0.0 else weights
-        if classes and len(np.unique(labels)) < 2:
-            raise ValueError("y has 1 class, a classifier needs two or more")
         self.groups_ = self._groups(table)
         self.model_: GeneralisedLinear = self._base().fit(self._parties(table, labels, weights))
         return self
 
-    def _fitted(self) -> GeneralisedLinear:
+    def _answer(self, method: str, X: Any) -> NDArray[Any]:
+        """Return an answer of the model for every row of X, as an array."""
         check_is_fitted(self, "model_")
-        return self.model_
+        return np.asarray(getattr(self.model_, method)(self._parties(self._table(X, reset=False))))
 
     @property
     def result_(self) -> Any:
         """The run that `fit` made."""
-        return self._fitted().result_
-
-    @property
-    def coef_(self) -> Array:
-        """Coefficients in the order of the table's columns, where the parties know their own.
-
-        They are in the columns' own units, on the scale of `decision_function` and `predict`. A classifier
-        has one row of them, or one for each of three classes or more; a regressor has an array of one
-        dimension. `protection=Blind(release=True)` opens them. AttributeError says why there are none.
-        """
-        values, several = self._fitted().coef_, hasattr(self.model_, "models_")
-        rows = np.array([self._row(each) for each in (values.values() if several else [values])])
-        return rows if self._loss == "logistic" else rows[0]
-
-    def _row(self, parties: Mapping[str, Mapping[str, float]]) -> Array:
-        weights: Array = np.zeros(self.n_features_in_)  # 0 for a column that no party has
-        for party, own in parties.items():
-            places = self.groups_[party]
-            if len(own) != len(places):
-                raise AttributeError(
-                    f"coef_: {party} made {len(own)} columns of {len(places)}; model_.coef_ has them by name"
-                )
-            weights[places] = list(own.values())
-        return weights
-
-    @property
-    def intercept_(self) -> Any:
-        """What coefficients are added to: an array, a number a row of `coef_`; of a regressor a number."""
-        values = self._fitted().intercept_
-        if self._loss != "logistic":
-            return values
-        return np.array(list(values.values()) if isinstance(values, dict) else [values])
+        check_is_fitted(self, "model_")
+        return self.model_.result_
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return an array: the class, or the number, of every row of X."""
-        return np.asarray(self._fitted().predict(self._parties(self._checked(X, reset=False))))
+        return self._answer("predict", X)
 
 
 class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
@@ -218,15 +158,16 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
     @property
     def classes_(self) -> NDArray[Any]:
         """The classes, in sorted order."""
-        return self._fitted().classes_
+        check_is_fitted(self, "model_")
+        return self.model_.classes_
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Any) -> NDArray[Any]:
         """Return an array of scores: one for every row of X, or a column a class from three classes on."""
-        return np.asarray(self._fitted().decision_function(self._parties(self._checked(X, reset=False))))
+        return self._answer("decision_function", X)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return an array of probabilities: a row for every row of X, a column for every class."""
-        return np.asarray(self._fitted().predict_proba(self._parties(self._checked(X, reset=False))))
+        return self._answer("predict_proba", X)
 
 
 class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
@@ -242,18 +183,3 @@ class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
     """
 
     _loss = "linear"
-
-
-def _has_words(X: Any) -> bool:
-    """Whether a table has values that are no numbers: words, dates, categories."""
-    if hasattr(X, "iloc"):
-        return any(dtype.kind not in "biufc" for dtype in getattr(X, "dtypes", ()))
-    if hasattr(X, "toarray") or (table := np.asarray(X)).dtype.kind not in "OUS" or table.ndim != 2:
-        return False
-    try:
-        table.astype(np.float64)
-    except ValueError:
-        return True
-    except TypeError:
-        return False
-    return False
