@@ -126,13 +126,12 @@ def credit(seed: int, folder: Path) -> tuple[list[Party], list[Party]]:
     shop_names = ["SEX", "EDUCATION", "MARRIAGE", "LIMIT_BAL", "AGE"]
     bank_names = [name for name in table.columns[1:-1] if name not in shop_names]
     order = np.random.default_rng(seed).permutation(len(labels))
+    fitted = [splines().fit(table[names].iloc[order[7500:]]) for names in (shop_names, bank_names)]
 
     def parties(rows: NDArray[np.intp]) -> list[Party]:
-        shop, bank = table[shop_names].iloc[rows], table[bank_names].iloc[rows]
-        return [
-            Party("shop", shop, transform=splines()),
-            Party("bank", bank, labels=labels[rows], transform=splines()),
-        ]
+        shop = fitted[0].transform(table[shop_names].iloc[rows])
+        bank = fitted[1].transform(table[bank_names].iloc[rows])
+        return [Party("shop", shop), Party("bank", bank, labels=labels[rows])]
 
     return parties(order[7500:]), parties(order[:7500])
 

@@ -64,9 +64,9 @@ def features_of(name: str, columns: Array) -> tuple[Array, Callable[[Array], Arr
 
     def again(rows: Array) -> Array:
         ready: Party = Party(name, rows).transformed(fitted)
-        return with_waves(ready.features, fitted.columns.untransformed)
+        return with_waves(ready.features, fitted.untransformed)
 
-    return with_waves(party.features, fitted.columns.untransformed), again
+    return with_waves(party.features, fitted.untransformed), again
 
 
 class Observer:

@@ -97,7 +97,7 @@ class Halves:
 def _features(columns: Array, fitted_on: int | None = None) -> Array:
     _, fitted = Party("x", columns[:fitted_on], transform="auto").fitted(standardise=True)
     ready = Party("x", columns, transform="auto").transformed(fitted)
-    return with_waves(ready.features, fitted.columns.untransformed)
+    return with_waves(ready.features, fitted.untransformed)
 
 
 def digits_by_halves(seed: int) -> Halves:

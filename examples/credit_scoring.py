@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import KBinsDiscretizer, StandardScaler
 
 from securefed import Blind, FedBCD, GeneralisedLinear, Party
@@ -27,7 +27,7 @@ def people(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return shop, bank, risk + rng.logistic(size=count) > -1.5
 
 
-def bins() -> object:
+def bins() -> Pipeline:
     """Each party bins its own columns: a linear model of bins can bend."""
     binner = KBinsDiscretizer(4, encode="onehot-dense", quantile_method="averaged_inverted_cdf")
     return make_pipeline(binner, StandardScaler())
@@ -40,32 +40,26 @@ def main(rows: int = 600, rounds: int = 8, key_bits: int = 2048) -> dict[str, fl
     model = GeneralisedLinear(
         algorithm=FedBCD(local_steps=10), rounds=rounds, protection=Blind(key_bits=key_bits)
     )
+    shop_bins, bank_bins = bins().fit(shop[train]), bins().fit(bank[train])
+    shop_columns, bank_columns = shop_bins.transform(shop), bank_bins.transform(bank)
     model.fit(
-        [
-            Party("shop", shop[train], transform=bins()),
-            Party("bank", bank[train], labels=defaulted[train], transform=bins()),
-        ]
+        [Party("shop", shop_columns[train]), Party("bank", bank_columns[train], labels=defaulted[train])]
     )
     print(model.result_)
     for party in model.parties_:
         print(f"\nwhat {party} saw:")
         for line in model.result_.seen(party):
             print(f"  {line}")
-    scores = model.decision_function([Party("shop", shop[test]), Party("bank", bank[test])])
-    together = bins().fit(np.hstack([shop, bank])[train])  # type: ignore[attr-defined]
-    alone = bins().fit(bank[train])  # type: ignore[attr-defined]
-    joined = LogisticRegression(max_iter=1000).fit(
-        together.transform(np.hstack([shop, bank])[train]), defaulted[train]
-    )
-    single = LogisticRegression(max_iter=1000).fit(alone.transform(bank[train]), defaulted[train])
+    scores = model.decision_function([Party("shop", shop_columns[test]), Party("bank", bank_columns[test])])
+    together = np.hstack([shop_columns, bank_columns])
+    joined = LogisticRegression(max_iter=1000).fit(together[train], defaulted[train])
+    single = LogisticRegression(max_iter=1000).fit(bank_columns[train], defaulted[train])
     table = {
         "both, blind": roc_auc_score(defaulted[test], scores),
         "both, all data in one place": roc_auc_score(
-            defaulted[test], joined.decision_function(together.transform(np.hstack([shop, bank])[test]))
+            defaulted[test], joined.decision_function(together[test])
         ),
-        "the bank alone": roc_auc_score(
-            defaulted[test], single.decision_function(alone.transform(bank[test]))
-        ),
+        "the bank alone": roc_auc_score(defaulted[test], single.decision_function(bank_columns[test])),
     }
     print("\nAUC on 500 people that were not trained on")
     for name, value in table.items():

@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from securefed.api.federated import Federated
-from securefed.api.party import Fitted, Party, check_parties
+from securefed.api.party import Party, check_parties
 from securefed.api.predictor import parameters
 from securefed.assembly import Assembly, LinearAssembly, TransferAssembly
+from securefed.data.columns import FittedColumns
 from securefed.errors import DataError
 from securefed.labels.label_model import LabelModel
 from securefed.models import LinearModel
@@ -92,7 +93,7 @@ class GeneralisedLinear(Federated):
 
 
 def _form(
-    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel, attribute: str
+    shards: Mapping[str, Any], fitted: Mapping[str, FittedColumns], labels: LabelModel, attribute: str
 ) -> Form:
     """Return the intercept, and each party's own coefficients by column, in the columns' own units.
 
@@ -113,7 +114,7 @@ def _form(
             if name == list(shards)[-1]:  # the label party's own fit, with an intercept
                 slopes = slopes + labels.own.coefficients[:-1]
                 constant += float(labels.own.coefficients[-1])
-        columns = fitted[name].columns
+        columns = fitted[name]
         slopes = labels.scale * slopes / columns.scale
         total += labels.scale * constant - float(slopes @ columns.mean)
         weights[name] = dict(zip(columns.names, slopes.tolist(), strict=True))
@@ -157,7 +158,7 @@ class TransferLearner(Federated):
         if len(parties) != 2:
             raise DataError(f"parties: {len(parties)} given, transfer learning takes 2")
         if settings.blind:
-            parties = [each.with_transform("auto") if each.transform is None else each for each in parties]
+            parties = [each.with_transform("auto") for each in parties]
         return super()._align(settings, parties)
 
     def _to_score(self, parties: Any) -> list[Party]:
@@ -168,7 +169,7 @@ class TransferLearner(Federated):
         if len(chosen) != 1:
             named = ", ".join(party.name for party in listed)
             raise DataError(f"parties: {named} given, rows of {b_name} are needed")
-        return [chosen[0].transformed(self.transforms_.get(b_name))]
+        return [chosen[0].transformed(self.transforms_[b_name])]
 
     @property
     def _answered(self) -> list[str]:

@@ -104,7 +104,7 @@ class Federated(Saved):
         agreement = assembly.agreement(members, len(labelled), self._label_model.outputs, holdout=holdout)
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders = self._keys(settings, agreement, keys)
-        guards = self._guards(settings, names, listed)
+        guards = self._guards(settings, names, data)
         workers = get_engine(settings.simulation.engine, settings.scheme)
         with workers as mapper, self._bar(agreement) as on_round:
             trained: dict[str, Trained] = {}

@@ -11,39 +11,27 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
 
-from securefed.data.columns import FittedColumns, prepare, prepared
+from securefed.data.columns import TRANSFORMS, FittedColumns, prepare, prepared
 from securefed.data.ids import FEW_MEET, ID_FORMS, normalise_ids
 from securefed.data.readings import Policy
 from securefed.data.rows import Rows, read_rows, rows_of
 from securefed.data.storage import new_table, row_blocks, take_rows
 from securefed.declare import check_choice
-from securefed.errors import DataError, Problems, SettingError, plain_text
+from securefed.errors import DataError, Problems, SettingError
 from securefed.labels.label_model import warn_of_label_columns
 
 Array = NDArray[np.float64]
 MOST_NAMED = 5
 """Ids that a warning names."""
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """What a party learned about its own columns in training; it stays with the party."""
-
-    transform: Any
-    """A scikit-learn transformer of the user's, or None."""
-    columns: FittedColumns
-    named: bool
-    """The columns came with names (a DataFrame)."""
 
 
 class Party:
@@ -58,8 +46,8 @@ class Party:
         learning allows missing ones (NaN or None). Several columns of numbers are predicted at once.
     ids: the name of a column of `data`, or one id for each row. Rows of all parties are aligned by id.
         Without ids all parties must have the same people in the same order.
-    transform: "auto" (splines for numbers, rare categories together, a mark where a value is missing), or a
-        scikit-learn transformer or pipeline. The party fits it on its own columns alone.
+    transform: "auto": splines for numbers, rare categories together, a mark where a value is missing. "none":
+        columns as they are. Left out: "auto" in blind transfer learning, else "none".
     impute, dates, missing, rare, unknown, one_hot, decimal, dayfirst, separator: how values are written, and
         what becomes of gaps, dates and categories; the same as in party.toml (securefed.data.readings).
     id_form: which ids count as the same (securefed.data.ids); all parties use the same form.
@@ -87,7 +75,7 @@ class Party:
         labels: ArrayLike | str | None = None,
         ids: ArrayLike | str | None = None,
         *,
-        transform: Any = None,
+        transform: str | None = None,
         impute: str | Mapping[str, str] | None = None,
         dates: Mapping[str, str] | None = None,
         missing: Sequence[str] = (),
@@ -104,13 +92,8 @@ class Party:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise SettingError(f"name: {name!r} given, letters, digits and - _ . are allowed")
         self.name = name
-        # A class has the methods of its instances and would pass for one.
-        foreign = transform is not None and not (isinstance(transform, str) and transform == "auto")
-        if foreign and (isinstance(transform, type) or not hasattr(transform, "transform")):
-            raise SettingError(
-                f"{name}: transform is {transform!r}, 'auto' or a scikit-learn transformer is allowed"
-            )
         try:
+            self.transform = None if transform is None else check_choice("transform", transform, TRANSFORMS)
             self.policy = Policy(
                 impute=impute,
                 dates=dates or {},
@@ -125,11 +108,9 @@ class Party:
         except SettingError as error:
             raise SettingError(f"{name}: {error}") from None
         file = isinstance(data, str | PathLike)
-        if foreign and not Policy(decimal=decimal, dayfirst=dayfirst, separator=separator) == self.policy:
-            raise SettingError(f"{name}: a scikit-learn transformer decides on gaps, dates and words itself")
         if separator is not None and not file:
             raise SettingError(f"{name}: separator is for text files, and data is no path")
-        self.transform, self.id_form = transform, check_choice("id_form", id_form, ID_FORMS)
+        self.id_form = check_choice("id_form", id_form, ID_FORMS)
         rows = read_rows(Path(data).expanduser(), self.policy) if file else None  # type: ignore[arg-type]
         parts = {"ids": ids, "labels": labels, "weights": weights, "offset": offset}
         named = {what: value for what, value in parts.items() if isinstance(value, str)}
@@ -156,7 +137,7 @@ class Party:
                 self.columns = None if self.columns is None else kept
                 table = table.iloc[:, places] if hasattr(table, "iloc") else table[:, places]
         self._row_numbers: NDArray[np.intp] = np.arange(1, len(table) + 1)
-        self.features: Any = table if foreign else self._numeric(table)
+        self.features: Any = self._numeric(table)
         self.id_name = named.get("ids")
         self.ids = self.labels = self.weights = self.offset = None
         with problems.gathered():
@@ -187,7 +168,7 @@ class Party:
             raise DataError(
                 f"{self.name}: data is an array of dates; give a pandas frame or a file, and say dates="
             )
-        if np.ndim(table) == 1 and self.transform in (None, "auto"):
+        if np.ndim(table) == 1:
             table = table.to_frame() if hasattr(table, "to_frame") else table[:, None]
         if np.ndim(table) != 2 or 0 in np.shape(table):
             raise DataError(
@@ -211,21 +192,9 @@ class Party:
         finite = all(np.isfinite(numbers[block]).all() for block in row_blocks(len(numbers)))
         return numbers if finite else table
 
-    def _finite(self, values: Any) -> Array:
-        """Numbers that a transformer made, or that are used as they are."""
-        try:
-            array = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{self.name}: numbers are expected ({error})") from None
-        array = array[:, None] if array.ndim == 1 else array
-        if not all(np.isfinite(array[block]).all() for block in row_blocks(len(array))):
-            raise DataError(f"{self.name}: some of the numbers are NaN or infinite")
-        return array
-
-    def _table_rows(self, names: Sequence[str] | None = None, table: Any = None) -> Rows:
+    def _table_rows(self, names: Sequence[str]) -> Rows:
         """This party's columns for the reader that files have too."""
-        table = self.features if table is None else table
-        rows = rows_of(self.name, table, names or self._names(table), self.policy)
+        rows = rows_of(self.name, self.features, names, self.policy)
         return replace(rows, numbers=self._row_numbers)
 
     def _ids(self, ids: Any) -> NDArray[Any]:
@@ -279,50 +248,34 @@ class Party:
         chosen = {name: None if values is None else values[rows] for name, values in parts.items()}
         return self._with(features=features, **chosen)
 
-    def with_transform(self, transform: Any) -> Party:
-        """The same party with another transform, where it has none yet."""
-        return self._with(transform=transform)
+    def with_transform(self, transform: str) -> Party:
+        """The same party, with this transform if it has none yet."""
+        return self._with(transform=self.transform or transform)
 
-    def fitted(self, *, standardise: bool = True) -> tuple[Party, Fitted]:
-        """This party as numbers, with what it fitted on its own rows for that."""
-        foreign, rows = None, self.features
-        if self.transform is not None and self.transform != "auto":
-            foreign = clone(self.transform)
-            try:
-                foreign.fit(rows)
-            except (TypeError, ValueError) as error:
-                raise DataError(f"{self.name}: transform cannot be fitted ({plain_text(error)})") from None
-            rows = self._through(foreign)
-            names = [str(place) for place in range(rows.shape[1])]
-            source = rows_of(self.name, rows, names)
-        else:
-            source = self._table_rows()
-            names = list(source.fields)
-        kind = "auto" if self.transform is not None and foreign is None else "none"
-        columns, numbers = prepare(source, names, transform=kind, standardise=standardise)
+    def fitted(self, *, standardise: bool = True) -> tuple[Party, FittedColumns]:
+        """This party as numbers, and what it fitted on its own rows for that."""
+        rows = self._table_rows(self._names(self.features))
+        transform = self.transform or "none"
+        columns, numbers = prepare(rows, list(rows.fields), transform=transform, standardise=standardise)
         if self.labels is not None:
             warn_of_label_columns(np.asarray(self.labels), numbers, columns.names, self.name)
-        return self.with_features(numbers), Fitted(
-            foreign, columns, self.columns is not None and foreign is None
-        )
+        return self.with_features(numbers), columns
 
-    def transformed(self, fitted: Fitted | None) -> Party:
-        """This party's rows prepared as in training. None: the numbers as they are."""
-        if fitted is None:
-            return self.with_features(self._finite(self.features))
-        rows = self.features if fitted.transform is None else self._through(fitted.transform)
-        names = self.columns if fitted.transform is None else None
-        width, due = np.shape(rows)[1], len(fitted.columns.given)
-        if fitted.named != (names is not None) and fitted.transform is None:
-            now, then = ("without", "with") if fitted.named else ("with", "without")
-            warnings.warn(
-                f"{self.name}: columns {now} names given, training had them {then}; taken in their order",
-                stacklevel=2,
-            )
-            names = None
-        if names is None and width != due:
-            raise DataError(f"{self.name}: {width} columns given, the model has {due}")
-        numbers, unknown = prepared(fitted.columns, self._table_rows(names or fitted.columns.given, rows))
+    def transformed(self, columns: FittedColumns) -> Party:
+        """This party's rows prepared as in training. Columns without names are taken in their order."""
+        names, due = self._names(self.features), columns.given
+        unnamed = [_is_unnamed(each) for each in (names, due)]
+        if any(unnamed):
+            if len(names) != len(due):
+                raise DataError(f"{self.name}: {len(names)} columns given, the model has {len(due)}")
+            if not all(unnamed):
+                now, then = ("without", "with") if unnamed[0] else ("with", "without")
+                warnings.warn(
+                    f"{self.name}: columns {now} names given, training had them {then}; taken in their order",
+                    stacklevel=2,
+                )
+            names = due
+        numbers, unknown = prepared(columns, self._table_rows(names))
         for column, count in unknown.items():
             warnings.warn(
                 f"{self.name}: {count} of {self.rows} values of column {column!r} were not there in training",
@@ -339,16 +292,14 @@ class Party:
         vars(party).update(changes)
         return party
 
-    def _through(self, transform: Any) -> Any:
-        try:
-            columns = transform.transform(self.features)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{self.name}: transform cannot be applied ({plain_text(error)})") from None
-        return self._finite(columns.toarray() if hasattr(columns, "toarray") else columns)
-
     def __repr__(self) -> str:
         known = ", labels" if self.labels is not None else ""
         return f"<Party {self.name}: {self.rows} rows, {np.shape(self.features)[1]} columns{known}>"
+
+
+def _is_unnamed(columns: Sequence[str]) -> bool:
+    """Whether columns are only numbered."""
+    return list(columns) == [str(place) for place in range(len(columns))]
 
 
 def _special(rows: Rows, what: str, column: str) -> NDArray[Any]:

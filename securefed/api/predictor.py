@@ -16,12 +16,12 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from tqdm import tqdm
 
-from securefed.api.party import Fitted, Party, align, check_parties, label_party, missing_elsewhere
+from securefed.api.party import Party, align, check_parties, label_party, missing_elsewhere
 from securefed.api.result import RunResult, by_id
 from securefed.assembly import Assembly, assembly_of
 from securefed.assembly.base import Model, Part, PartyData, own_model
 from securefed.crypto import KeyHolder, generate, key_kind
-from securefed.data.columns import column_bits
+from securefed.data.columns import FittedColumns
 from securefed.declare import declared
 from securefed.engine import get_engine
 from securefed.errors import DataError, SettingError
@@ -80,7 +80,7 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     """What each party that is scored keeps about that. A fit begins anew; set those of an earlier model to
     go on counting, as parties in processes of their own do over all their runs.
     """
-    transforms_: dict[str, Fitted]
+    transforms_: dict[str, FittedColumns]
     """How each party prepares its columns."""
     result_: RunResult
     """The run that `fit` made; where there was one run a class, the first, with the quality of all."""
@@ -191,19 +191,18 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     # Whose scores were told
 
     def _guards(
-        self, settings: ObjectiveSettings, names: Sequence[str], trained_on: Sequence[Party] | None = None
+        self, settings: ObjectiveSettings, names: Sequence[str], data: Mapping[str, PartyData] | None = None
     ) -> dict[str, ScoreGuard]:
         """`score_guards_`, with the ledger as it is set now.
 
-        `trained_on`: in a fit, the parties before their transforms; what their columns hold is counted.
+        `data`: in a fit, the parties' data; what their columns hold is counted.
         """
-        kept: dict[str, ScoreGuard] = getattr(self, "score_guards_", {}) if trained_on is None else {}
-        raw = {party.name: party for party in trained_on or ()}
+        kept: dict[str, ScoreGuard] = getattr(self, "score_guards_", {}) if data is None else {}
         for name in names[:-1]:
             guard = kept.setdefault(name, ScoreGuard(party=name))
             guard.mode = settings.protection.score_ledger
-            if trained_on is not None:
-                guard.column_bits = held_bits(raw[name])
+            if data is not None:
+                guard.column_bits = self.transforms_[name].row_bits(data[name].features)
         self.score_guards_ = kept
         return kept
 
@@ -268,7 +267,7 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     def _to_score(self, parties: Any) -> list[Party]:
         """The rows to score: aligned, in the order of training, with prepared columns."""
         aligned = in_order(parties, self.parties_)
-        return [party.transformed(self.transforms_.get(party.name)) for party in aligned]
+        return [party.transformed(self.transforms_[party.name]) for party in aligned]
 
     def decision_function(self, parties: Any) -> Any:
         """Return the scores of new rows, by an encrypted run. The label party alone learns them.
@@ -291,10 +290,9 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     def _rows_of(self, party: Party) -> PartyData:
         """A party's rows with prepared columns, as programs take them."""
-        fitted = self.transforms_.get(party.name)
         return PartyData(
             features=party.features,
-            untransformed=None if fitted is None else fitted.columns.untransformed,
+            untransformed=self.transforms_[party.name].untransformed,
             weights=party.weights,
             offset=party.offset,
             ids=party.agreed_ids(),
@@ -383,15 +381,3 @@ def in_order(parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
     if set(by_name) != set(names):
         raise DataError(f"parties: {', '.join(sorted(by_name))} given, the model has {', '.join(names)}")
     return align([by_name[name] for name in names], names[-1])
-
-
-def held_bits(party: Party) -> float:
-    """What there is to tell of a row: of a party's columns as they are given where it transforms them or has
-    a policy on gaps and dates, since that makes many columns of one and tells nothing more.
-    """
-    raw = party.features
-    if party.transform is None and isinstance(raw, np.ndarray) and raw.dtype.kind == "f":
-        return column_bits(raw)
-    columns = [raw[name] for name in raw] if hasattr(raw, "iloc") else list(np.asarray(raw).T)
-    codes = [np.unique(np.asarray(column).astype(str), return_inverse=True)[1] for column in columns]
-    return column_bits(np.column_stack(codes).astype(np.float64))

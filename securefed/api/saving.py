@@ -1,7 +1,4 @@
-"""A model's files: each party's part of the model, its score guard, and how it prepares its columns.
-
-`Saved` is the part of an estimator that writes and reads them.
-"""
+"""A model's files: each party's part of the model, its score guard, and how it prepares its columns."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from securefed.api.party import Fitted
 from securefed.api.predictor import Keys, Predictor
 from securefed.assembly import assembly_of
 from securefed.assembly.base import Arrays, own_model, read_part, shard_file, write_part
@@ -37,8 +33,7 @@ class Saved(Predictor):
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write one file a party, with its own part of the model only, and what all know.
 
-        How a party prepares its columns is in its file too, but for a transformer of the user's own, which
-        goes to `load` again.
+        How a party prepares its columns is in its file too.
 
         Parameters
         ----------
@@ -65,7 +60,8 @@ class Saved(Predictor):
                 **facts,
             }
             arrays |= _guard_arrays(getattr(self, "score_guards_", {}).get(name))
-            arrays |= _fitted_arrays(self.transforms_.get(name))
+            columns = self.transforms_[name].to_arrays() if name in self.transforms_ else {}
+            arrays |= {f"{FITTED}{key}": array for key, array in columns.items()}
             arrays |= self._label_model.to_arrays() if name == self.parties_[-1] else {}
             write_part(FilePath(folder) / shard_file(name), public, arrays)
 
@@ -75,7 +71,6 @@ class Saved(Predictor):
         folder: str | PathLike[str],
         *,
         keys: Keys | None = None,
-        transforms: Mapping[str, Any] | None = None,
         **parameters: Any,
     ) -> Self:
         """Read the estimator from the shards that `save` wrote.
@@ -83,7 +78,6 @@ class Saved(Predictor):
         Parameters
         ----------
         keys : key-holders for predictions; fresh keys are made without. A blind model takes none.
-        transforms : the parties' own transformers, fitted, by party.
         parameters : as for the constructor: `protection`, `simulation`.
         """
         public, shards = _read_shards(folder, cls.assembly.estimator)
@@ -105,7 +99,7 @@ class Saved(Predictor):
             raise SettingError("keys: a blind model has its own keys; leave them out")
         self.parties_, self._key_holder = public["parties"], public.get("key_holder")
         self._training = str(public.get("training", secrets.token_hex(8)))
-        self.transforms_ = _take_fitted(shards, transforms)
+        self.transforms_ = _take_fitted(shards)
         self.score_guards_ = _take_guards(shards)
         if keys is not None:
             self._holders = dict(keys)
@@ -174,35 +168,13 @@ def _take_guards(shards: Mapping[str, Arrays]) -> dict[str, ScoreGuard]:
     return guards
 
 
-def _fitted_arrays(fitted: Fitted | None) -> Arrays:
-    """How a party prepares its columns, but for a transformer of the user's own."""
-    if fitted is None:
-        return {}
-    arrays = {f"{FITTED}{name}": array for name, array in fitted.columns.to_arrays().items()}
-    own = np.array([fitted.named, fitted.transform is not None])
-    return {**arrays, f"{FITTED}kind": own}
-
-
-def _take_fitted(shards: Mapping[str, Arrays], transforms: Mapping[str, Any] | None) -> dict[str, Fitted]:
-    """The same from the shards that were read (it is taken out of them), with the transformers given."""
-    own = {
-        name: each.transform if isinstance(each, Fitted) else each
-        for name, each in (transforms or {}).items()
-    }
+def _take_fitted(shards: Mapping[str, Arrays]) -> dict[str, FittedColumns]:
+    """How each party prepares its columns, taken out of the shards that were read; a helper has none."""
     fitted = {}
     for name, arrays in shards.items():
-        taken = {key: arrays.pop(key) for key in list(arrays) if key.startswith(FITTED)}
-        if not taken:
-            continue
-        named, foreign = (bool(flag) for flag in np.asarray(taken.pop(f"{FITTED}kind")).reshape(2))
-        if foreign and own.get(name) is None:
-            raise SettingError(f"transforms: {name} prepared its columns with one; load(..., transforms=...)")
-        plain = {key[len(FITTED) :]: array for key, array in taken.items()}
-        mine = own.pop(name, None) if foreign else None
-        fitted[name] = Fitted(mine, FittedColumns.from_arrays(plain), named)
-    idle = [name for name, each in own.items() if each is not None]
-    if idle:
-        raise SettingError(f"transforms: {', '.join(idle)} given, which had none of its own in training")
+        taken = {key[len(FITTED) :]: arrays.pop(key) for key in list(arrays) if key.startswith(FITTED)}
+        if taken:
+            fitted[name] = FittedColumns.from_arrays(taken)
     return fitted
 
 

@@ -34,7 +34,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         self,
         columns: Mapping[str, Sequence[Any]] | None = None,
         *,
-        party_transform: Any = None,
+        party_transform: str | None = None,
         estimator: GeneralisedLinear | None = None,
     ) -> None:
         self.columns = columns

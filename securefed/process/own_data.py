@@ -24,7 +24,7 @@ from securefed.assembly import assembly_of
 from securefed.assembly.base import Model, PartyData
 from securefed.assembly.build import label_targets
 from securefed.crypto import Mapper
-from securefed.data.columns import MOST_ROWS, FittedColumns, choose_columns, column_bits, prepare
+from securefed.data.columns import FittedColumns, choose_columns, prepare
 from securefed.data.ids import FEW_MEET
 from securefed.data.psi import MAX_IDS, PSI_KINDS, intersect
 from securefed.data.psi_local import check_ids
@@ -50,15 +50,6 @@ class OwnData(PartyData):
     preparation: FittedColumns
     digest: str
     """Of the file."""
-
-    @property
-    def column_bits(self) -> float:
-        """The entropy of a row. A column of the file counts once, whatever splines and marks it became."""
-        origins = np.array([column.origin for column in self.preparation.source for _ in column.names])
-        rows = self.features[:: -(-len(self.features) // MOST_ROWS) or 1]
-        groups = [rows[:, origins == name] for name in self.preparation.given]
-        codes = [np.unique(group, axis=0, return_inverse=True)[1].ravel() for group in groups]
-        return column_bits(np.column_stack(codes).astype(np.float64))
 
 
 def check_labels(

@@ -253,7 +253,8 @@ class Session:
             recorder.on_round(state)
             self.keys.keep_count()
 
-        bits = None if self._data is None else self._data.column_bits
+        data = self._data
+        bits = None if data is None else data.preparation.row_bits(data.features)
         return PartyContext(
             self.keys.holder,
             self._mapper,

@@ -222,23 +222,6 @@ def test_few_rows_can_be_predicted_after_training_in_batches() -> None:
     assert model.predict(parties(rows=2, labels=False)).shape == (2,)
 
 
-# A party's own preparation of its columns.
-
-
-def test_a_party_may_prepare_its_columns() -> None:
-    blocks, labels = columns()
-    wild = [100 * blocks[0] + 7, blocks[1]]
-    made = [Party("a", wild[0], transform=StandardScaler()), Party("b", wild[1], labels=labels)]
-    model = plain().fit(made)
-    scaler = StandardScaler().fit(wild[0])
-    expected = plain().fit([Party("a", scaler.transform(wild[0])), Party("b", wild[1], labels=labels)])
-    assert np.array_equal(weights(model), weights(expected))
-    # New rows go through what was fitted in training, not through themselves.
-    few = [Party("a", wild[0][:3]), Party("b", wild[1][:3])]
-    prepared = [Party("a", scaler.transform(wild[0][:3])), Party("b", wild[1][:3])]
-    assert np.array_equal(model.decision_function(few), expected.decision_function(prepared))
-
-
 # Results.
 
 
@@ -340,11 +323,10 @@ def breast_cancer() -> tuple[list[Party], list[Party], NDArray[Any], float]:
     rival = LogisticRegression(max_iter=1000).fit(scaler.transform(features[train]), labels[train])
     auc = roc_auc_score(labels[held_out], rival.decision_function(scaler.transform(features[held_out])))
 
+    scaled = scaler.transform(features)
+
     def made(rows: Any, target: Any) -> list[Party]:
-        return [
-            Party("lab", features[rows, :15], transform=StandardScaler()),
-            Party("clinic", features[rows, 15:], labels=target, transform=StandardScaler()),
-        ]
+        return [Party("lab", scaled[rows, :15]), Party("clinic", scaled[rows, 15:], labels=target)]
 
     return made(train, labels[train]), made(held_out, None), labels[held_out], float(auc)
 

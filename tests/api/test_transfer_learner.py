@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
-from sklearn.preprocessing import StandardScaler
 
 from securefed import Blind, FedBCD, FedSGD, Monitoring, OwnGradient, Party, Plain, TransferLearner
 from securefed.errors import SettingError
@@ -173,18 +172,6 @@ def test_the_ledger_is_asked() -> None:
     fine = learner(algorithm=FedSGD(), protection=Plain()).fit(people()).result_
     assert not fine.determined
     assert learner(algorithm=FedBCD(50), rounds=1).fit(people()).result_.determined
-
-
-def test_a_party_may_prepare_its_columns() -> None:
-    shop, bank = people()
-    wild = Party("shop", 100 * shop.features, ids=shop.ids, transform=StandardScaler())
-    model = learner().fit([wild, bank])
-    scaler = StandardScaler().fit(100 * shop.features)
-    tame = Party("shop", scaler.transform(100 * shop.features), ids=shop.ids)
-    expected = learner().fit([tame, bank])
-    new = 100 * shop.features[:4]
-    found = model.decision_function(Party("shop", new))
-    assert np.array_equal(found, expected.decision_function(Party("shop", scaler.transform(new))))
 
 
 def test_batches_and_a_single_row() -> None:

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from securefed.api.party import Party
-from securefed.api.predictor import held_bits
 from securefed.data.columns import MOST_ROWS, column_bits, prepare
 from securefed.data.rows import rows_of
-from securefed.process.own_data import OwnData
 
 RNG = np.random.default_rng(0)
 
@@ -59,7 +57,8 @@ def test_columns_of_words_and_dates_are_counted_as_they_are_given() -> None:
     since = [f"2020-01-{day:02d}" for day in range(1, 17)]
     table = np.array([since, ["a", "b"] * 8], dtype=object).T
     party = Party("shop", table, impute="indicator", dates={"0": "age"})
-    assert held_bits(party) == pytest.approx(4 + 1)
+    ready, columns = party.fitted()
+    assert columns.row_bits(ready.features) == pytest.approx(4 + 1)
 
 
 def test_what_a_process_counts_is_its_file_and_not_what_it_made_of_it() -> None:
@@ -72,6 +71,5 @@ def test_what_a_process_counts_is_its_file_and_not_what_it_made_of_it() -> None:
     given = np.column_stack([table[:, :2].astype(object), words])
     for transform in ("none", "auto"):
         preparation, features = prepare(rows_of("shop", given, names), names, transform=transform)
-        data = OwnData(features=features, preparation=preparation, digest="")
-        assert data.column_bits == pytest.approx(column_bits(table))
-    assert column_bits(features) > 2 * data.column_bits
+        assert preparation.row_bits(features) == pytest.approx(column_bits(table))
+    assert column_bits(features) > 2 * column_bits(table)
