@@ -20,10 +20,8 @@ from securefed.process.message_sizes import SIZES
 from securefed.process.model_files import read_shard
 from securefed.process.scoring import (
     NewRows,
-    Scorecard,
     Scored,
     Scoring,
-    check_scorecard,
     figures,
     read_new_rows,
     write_scores,
@@ -49,7 +47,6 @@ examples:
   securefed predict bank/party.toml --rows new-clients.csv    at the label party: writes scores.csv
   securefed predict shop/party.toml --rows new-people.csv     at the same time at the other party
   securefed predict notary/party.toml                         at the helper or key-holder, if there is one
-  securefed predict bank/party.toml --rows new-clients.csv --scorecard    with points of a scorecard
 
 A file of new rows has the columns of the training file. If the label party's file has the label too, the
 command prints the quality of the scores and a gain table. In transfer learning the label party's file needs
@@ -61,14 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=Path, metavar="FILE", help="the new rows: CSV or Parquet")
     parser.add_argument(
         "--out", type=Path, metavar="CSV", help="where the label party writes; default scores.csv in the run"
-    )
-    parser.add_argument(
-        "--scorecard",
-        nargs="?",
-        const="20,600,50",
-        metavar="DOUBLE,ANCHOR,ODDS",
-        help="also write points: DOUBLE points double the odds, ANCHOR points are odds of ODDS to 1 for the "
-        "first class; default %(const)s",
     )
     phrases.add_argument(parser)
 
@@ -83,9 +72,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     elif party.shared.helper is not None:
         shard = read_shard(directory.shard, None, party.shared)
     instance = shard.instance if shard is not None else str(directory.read()[0]["instance"])
-    card = None if args.scorecard is None else Scorecard.of(args.scorecard)
-    if card is not None and party.is_label_party:
-        check_scorecard(None if shard is None else shard.labels)
     rows, unknown = read_new_rows(party, args.rows, shard)
     for line in unknown:
         terminal.warn(f"{args.rows.name}: {line}")
@@ -113,8 +99,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     facts = _facts(party, rows, scored)
     if scored.scores is not None and shard is not None and rows is not None:
         out = args.out or directory.folder / "scores.csv"
-        write_scores(out, rows, scored, shard, card)
-        facts |= {"scores": str(out), **figures(party.own.name, rows, scored, shard, card)}
+        write_scores(out, rows, scored, shard)
+        facts |= {"scores": str(out), **figures(party.own.name, rows, scored, shard)}
     scored.transcript.close()
     signatures = Signatures(keys, scored.transcript, instance)
     write_json(directory.prediction_signatures, signatures.to_file({}))
@@ -186,10 +172,5 @@ def _lines(facts: dict[str, Any], label_party: str) -> Iterator[str]:
     if (index := facts.get("psi")) is not None:
         words = next(words for limit, words in STABILITY if index < limit)
         yield f"stability   PSI {index:.2f}: {words}"
-    if card := facts.get("scorecard"):
-        yield (
-            f"scorecard   points from {card['low']:.0f} to {card['high']:.0f}, mean {card['mean']:.0f}; "
-            f"{card['anchor']:g} points are odds of {card['odds']:g} to 1, {card['double']:g} double them"
-        )
     computation, communication = facts["computation_seconds"], facts["communication_seconds"]
     yield f"time        {seconds(computation)} computation + {seconds(communication)} communication"

@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 
 from securefed.data.columns import decided
-from securefed.data.ids import normalise_ids
-from securefed.data.rows import Rows, read_rows
 from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError
 from securefed.files import RunDirectory, check_writable
@@ -29,9 +27,9 @@ from securefed.plan.planner import machine_memory
 from securefed.process.checkpoints import CheckpointStore
 from securefed.process.keys import PartyKeys, load_keys
 from securefed.process.model_files import read_shard
-from securefed.process.own_data import check_labels, prepare_columns, row_numbers
+from securefed.process.own_data import load_data
 from securefed.process.scoring import read_new_rows
-from securefed.settings.party import DataSettings, PartyFile, read_what_is_right
+from securefed.settings.party import PartyFile, read_what_is_right
 from securefed.transport.identity import NOT_LISTENING, Certificate, check_validity, parse_address
 
 GOOD, NOTE, PROBLEM = "good", "note", "problem"
@@ -113,40 +111,22 @@ def _data(party: PartyFile) -> Findings:
     settings = party.data
     if settings is None or party.is_key_holder:
         return
-    file = party.folder / settings.file
-    rows = read_rows(file, settings.policy)
-    yield _good("data", f"{file}: {rows.count:,} rows")
-    yield from _tried("ids", _ids(party, settings, rows))
-    yield from _tried("label", _label(party, settings, rows))
-    yield from _tried("columns", _columns(settings, rows))
-    row_numbers(rows, settings.weight, "weight", least=0.0)
-    row_numbers(rows, settings.offset, "offset")
-
-
-def _ids(party: PartyFile, settings: DataSettings, rows: Rows) -> Findings:
-    if settings.id is not None:
-        ids = normalise_ids(rows.ids(settings.id), party.own.name, party.shared.id_form)
-        yield _good("ids", f"{settings.id}: {len(ids):,}, each once, such as {ids[0]!r}")
-
-
-def _label(party: PartyFile, settings: DataSettings, rows: Rows) -> Findings:
-    if settings.label is not None:
-        labels = rows.column(settings.label, "label")
-        targets, side = check_labels(labels, party.own.name, party.shared, settings.wishes)
-        yield _good("label", f"{settings.label}: {_told(targets, side)}")
-
-
-def _columns(settings: DataSettings, rows: Rows) -> Findings:
-    preparation, features = prepare_columns(rows, settings)
-    yield _good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
+    data = load_data(party)
+    columns, name = data.preparation, settings.id
+    yield _good("data", f"{party.folder / settings.file}: {data.rows.count:,} rows")
+    if data.ids is not None:
+        yield _good("ids", f"{name}: {len(data.ids):,}, each once, such as {next(iter(data.ids))!r}")
+    if data.labels is not None:
+        yield _good("label", f"{settings.label}: {_told(data.targets, data.labels)}")
+    yield _good("columns", f"{columns.count} numbers a row from {len(columns.given)} columns")
     # What a run takes beside the peers' columns, which nobody knows yet.
-    due, there = BASE_MEMORY + TABLE_COPIES * features.nbytes, machine_memory()
+    due, there = BASE_MEMORY + TABLE_COPIES * data.features.nbytes, machine_memory()
     text = f"a run on this table takes about {due >> 20:,} MiB, this process may use {there >> 20:,} MiB"
     if due > there:
         yield _problem("memory", f"{text}; use fewer rows or columns, or a larger machine")
     else:
         yield _good("memory", text)
-    yield from (Check("columns", NOTE, text) for text in decided(preparation, rows))
+    yield from (Check("columns", NOTE, text) for text in decided(columns, data.rows))
 
 
 def _told(targets: Any, side: LabelModel) -> str:

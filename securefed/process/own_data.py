@@ -35,7 +35,7 @@ from securefed.labels.label_model import LabelModel, warn_of_label_columns
 from securefed.process.checkpoints import ResumeState
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.schedules import held_out
-from securefed.settings.party import DataSettings, PartyFile
+from securefed.settings.party import PartyFile
 from securefed.settings.run import RunSettings
 from securefed.transport import Link
 from securefed.transport.message import IllegalMessage
@@ -47,6 +47,7 @@ Array = NDArray[np.float64]
 class OwnData(PartyData):
     """A party's rows, and how they were made from its file."""
 
+    rows: Rows
     preparation: FittedColumns
     digest: str
     """Of the file."""
@@ -72,13 +73,6 @@ def row_numbers(rows: Rows, column: str | None, what: str, least: float = -np.in
     return values
 
 
-def prepare_columns(rows: Rows, settings: DataSettings) -> tuple[FittedColumns, Array]:
-    """Fit the columns that the settings choose, and return the rows as numbers too."""
-    special = {settings.id, settings.label, settings.weight, settings.offset}
-    chosen = choose_columns(rows, special, settings.columns, settings.drop)
-    return prepare(rows, chosen, transform=settings.transform, standardise=settings.standardise)
-
-
 def load_data(party: PartyFile) -> OwnData:
     """Return the party's file as numbers, and how they were made."""
     if party.data is None:
@@ -86,7 +80,7 @@ def load_data(party: PartyFile) -> OwnData:
     settings, path = party.data, party.folder / party.data.file
     rows = read_rows(path, settings.policy)
     digest = file_digest(path)
-    problems, fitted = Problems(settings.file), None
+    problems = Problems(settings.file)
     ids = targets = side = weights = offset = None
     with problems.gathered():
         if settings.id is not None:  # what cannot be aligned is refused before anybody is called
@@ -100,14 +94,16 @@ def load_data(party: PartyFile) -> OwnData:
         weights = row_numbers(rows, settings.weight, "weight", least=0.0)
         offset = row_numbers(rows, settings.offset, "offset")
     with problems.gathered():
-        fitted = prepare_columns(rows, settings)
+        special = {settings.id, settings.label, settings.weight, settings.offset}
+        chosen = choose_columns(rows, special, settings.columns, settings.drop)
+        preparation, features = prepare(
+            rows, chosen, transform=settings.transform, standardise=settings.standardise
+        )
     problems.check()
-    if fitted is None:
-        raise DataError(f"{settings.file}: no feature columns are left; look at columns and drop in [data]")
-    preparation, features = fitted
     if settings.label is not None:
         warn_of_label_columns(labels, features, preparation.names, party.own.name)
     return OwnData(
+        rows=rows,
         features=features,
         preparation=preparation,
         digest=digest,

@@ -36,7 +36,7 @@ from securefed.errors import DataError, SettingError
 from securefed.files import RunDirectory, write_atomically
 from securefed.labels.label_model import LabelModel
 from securefed.labels.metrics import main_metric, measure
-from securefed.labels.quality import curves, points, stability
+from securefed.labels.quality import curves, stability
 from securefed.process.keys import PartyKeys
 from securefed.process.message_sizes import prediction_sizes
 from securefed.process.model_files import Shard, score_guard
@@ -241,33 +241,7 @@ class Scoring:
                 write_atomically(path, key + part.sealed[key])
 
 
-@dataclass(frozen=True)
-class Scorecard:
-    """How probabilities become points: `double` points double the odds of the first class."""
-
-    double: float = 20.0
-    anchor: float = 600.0
-    odds: float = 50.0
-    """`anchor` points are odds of `odds` to 1 for the first class."""
-
-    @classmethod
-    def of(cls, text: str) -> Scorecard:
-        """From DOUBLE,ANCHOR,ODDS."""
-        try:
-            double, anchor, odds = map(float, text.split(","))
-        except ValueError:
-            double = anchor = odds = float("nan")
-        if not (0 < double < np.inf and np.isfinite(anchor) and 0 < odds < np.inf):
-            raise SettingError(f"scorecard: {text!r} given, three numbers are allowed, such as 20,600,50")
-        return cls(double, anchor, odds)
-
-    def points(self, probabilities: Array) -> Array:
-        return points(probabilities, double=self.double, anchor=self.anchor, odds=self.odds)
-
-
-def write_scores(
-    path: Path, rows: NewRows, scored: Scored, shard: Shard, card: Scorecard | None = None
-) -> None:
+def write_scores(path: Path, rows: NewRows, scored: Scored, shard: Shard) -> None:
     """Write the label party's CSV, one line for each common row in the order of its own file, and its hash
     into the transcript.
     """
@@ -277,8 +251,6 @@ def write_scores(
         columns |= _spread("probability", labels.probabilities(scores), labels)
     if labels.classes is not None:
         columns["predicted"] = [_plain(each) for each in labels.answers(scores, "half").tolist()]
-    if card is not None:
-        columns["points"] = [f"{number:.1f}" for number in card.points(labels.probabilities(scores))]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([rows.id_name if rows.ids is not None else "row", *columns])
@@ -300,30 +272,17 @@ def _label_side(scored: Scored, shard: Shard) -> tuple[LabelModel, Array]:
     return shard.labels, scored.scores
 
 
-def check_scorecard(labels: LabelModel | None) -> None:
-    """Refuse points for a model that has no probabilities of two classes, before anybody is met."""
-    if labels is None or labels.classes is None or len(labels.classes) != 2 or not labels.has_probabilities:
-        raise SettingError("scorecard: points need a model of two classes; leave --scorecard out")
-
-
-def figures(
-    party: str, rows: NewRows, scored: Scored, shard: Shard, card: Scorecard | None = None
-) -> dict[str, Any]:
+def figures(party: str, rows: NewRows, scored: Scored, shard: Shard) -> dict[str, Any]:
     """Return what the label party's scores say of these people, ready for JSON.
 
-    quality     every metric that fits, where the file has labels; the main one with its 95% interval
-    gain        the gain table of two classes, where the file has labels
-    psi         population stability index: these people beside the held-out people of the training
-    scorecard   the scale, and the lowest, mean and highest points
+    quality   every metric that fits, where the file has labels; the main one with its 95% interval
+    gain      the gain table of two classes, where the file has labels
+    psi       population stability index: these people beside the held-out people of the training
     """
     labels, scores = _label_side(scored, shard)
-    facts: dict[str, Any] = {"quality": None, "gain": None, "psi": None, "scorecard": None}
+    facts: dict[str, Any] = {"quality": None, "gain": None, "psi": None}
     if shard.training_scores is not None:
         facts["psi"] = _stability(shard.training_scores, scores)
-    if card is not None:
-        each = card.points(labels.probabilities(scores))
-        scale = {"double": card.double, "anchor": card.anchor, "odds": card.odds}
-        facts["scorecard"] = {**scale, "low": each.min(), "mean": each.mean(), "high": each.max()}
     truth = None if rows.labels is None else rows.labels[scored.rows]
     known = np.zeros(0, dtype=np.intp) if truth is None else np.flatnonzero([_known(each) for each in truth])
     if truth is None or not len(known):

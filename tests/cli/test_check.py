@@ -69,9 +69,9 @@ def test_all_problems_at_once(made: Fleet, tmp_path: Path, capsys: pytest.Captur
         code = main(["check", str(folder / "party.toml"), "--rows", str(folder / "none.csv"), "--out", out])
     assert code == 2
     found = capsys.readouterr().out
-    for about in ("ids", "label", "columns", "keys", "port", "address of shop", "rows", "out"):
+    for about in ("data", "keys", "port", "address of shop", "rows", "out"):
         assert f"PROBLEM  {about}: " in found, found
-    assert "8 problems in" in found
+    assert found.count("PROBLEM  data: ") == 3 and "8 problems in" in found
 
 
 def test_settings_do_not_hide_each_other(made: Fleet) -> None:
@@ -93,7 +93,7 @@ def test_a_missing_certificate_hides_no_other_problem(made: Fleet) -> None:
     (folder / "data.csv").write_text("\n".join([*lines, lines[1]]) + "\n")
     with socket.create_server(("127.0.0.1", made.ports["bank"])):
         found = problems(made)
-    assert set(found) == {"settings", "ids", "keys", "port"}
+    assert set(found) == {"settings", "data", "keys", "port"}
     assert "[peers.shop]: cannot read" in found["settings"] and "shop.pem" in found["settings"]
 
 

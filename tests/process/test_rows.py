@@ -15,11 +15,12 @@ from sklearn.preprocessing import StandardScaler
 
 from securefed.data import storage
 from securefed.data.column import MOST_CATEGORIES
-from securefed.data.columns import FittedColumns
+from securefed.data.columns import FittedColumns, choose_columns
+from securefed.data.columns import prepare as fit_columns
 from securefed.data.columns import prepared as prepared_rows
 from securefed.data.rows import BLOCK_ROWS, file_digest, read_rows
 from securefed.errors import DataError, MissingExtra
-from securefed.process.own_data import check_labels, prepare_columns
+from securefed.process.own_data import check_labels
 from securefed.settings.party import DataSettings
 from securefed.settings.run import RunSettings
 
@@ -34,7 +35,9 @@ PEOPLE = "id,age,region,late\n007,30,north,0\n7,40,south,1\n0008,50,north,0\n"
 
 
 def prepare(rows: Any, way: DataSettings) -> Any:
-    return prepare_columns(replace(rows, policy=way.policy), way)
+    chosen = choose_columns(rows, {way.id, way.label}, way.columns, way.drop)
+    policy, standardise = way.policy, way.standardise
+    return fit_columns(replace(rows, policy=policy), chosen, transform=way.transform, standardise=standardise)
 
 
 def settings(**more: Any) -> DataSettings:

@@ -20,7 +20,7 @@ from securefed.errors import SettingError
 from securefed.labels.label_model import LabelModel
 from securefed.process.keys import Signatures
 from securefed.process.model_files import Shard
-from securefed.process.scoring import NewRows, Scorecard, Scored, Scoring, _stability, figures, write_scores
+from securefed.process.scoring import NewRows, Scored, Scoring, _stability, figures, write_scores
 from securefed.protocols.losses import get_loss
 from securefed.transport import Path as ClockPath
 from securefed.transport import Transcript
@@ -60,7 +60,7 @@ def prediction(seed: int = 3) -> tuple[NewRows, Scored, Shard]:
 def test_the_figures_are_those_of_the_people_with_labels() -> None:
     rows, scored, shard = prediction()
     assert rows.labels is not None and scored.scores is not None
-    facts = figures("bank", rows, scored, shard, Scorecard())
+    facts = figures("bank", rows, scored, shard)
     assert json.loads(json.dumps(facts)) == facts
     truth = rows.labels[scored.rows]
     known = ~np.isnan(truth)
@@ -73,14 +73,12 @@ def test_the_figures_are_those_of_the_people_with_labels() -> None:
     assert facts["gain"][-1]["found"] == 1.0 and len(facts["gain"]) == 10
     assert facts["psi"] < 0.02, "the same people"
     assert figures("bank", rows, replace(scored, scores=scored.scores + 3), shard)["psi"] > 1, "other people"
-    points = Scorecard().points(shard.labels.probabilities(scored.scores))  # type: ignore[union-attr]
-    assert facts["scorecard"]["mean"] == pytest.approx(points.mean())
 
 
 def test_without_labels_and_training_scores_there_are_no_figures() -> None:
     rows, scored, shard = prediction()
     bare = figures("bank", replace(rows, labels=None), scored, replace(shard, training_scores=None))
-    assert bare == {"quality": None, "gain": None, "psi": None, "scorecard": None}
+    assert bare == {"quality": None, "gain": None, "psi": None}
     unknown = np.full(PEOPLE, np.nan)
     assert figures("bank", replace(rows, labels=unknown), scored, shard)["quality"] is None
 
@@ -95,20 +93,12 @@ def test_the_stability_of_few_people_is_not_taken_for_a_difference() -> None:
     assert _stability(rng.normal(size=30), rng.normal(size=30)) is None
 
 
-def test_a_scorecard_is_three_numbers() -> None:
-    assert Scorecard.of("30, 500,20") == Scorecard(30.0, 500.0, 20.0)
-    assert Scorecard().points(np.array([1 / 51]))[0] == pytest.approx(600.0)
-    for text in ("20", "0,600,50", "20,600,-1", "a,b,c", "nan,600,50"):
-        with pytest.raises(SettingError, match="three numbers are allowed, such as 20,600,50"):
-            Scorecard.of(text)
-
-
 def test_the_file_keeps_the_name_of_the_ids_and_its_hash_is_signed(tmp_path: Path) -> None:
     """A changed score is found by `securefed verify`, and so is a changed transcript."""
     rows, scored, shard = prediction()
     path, transcript = tmp_path / "scores.csv", tmp_path / "prediction-bank.jsonl"
     scored.transcript.stream_to(transcript)
-    write_scores(path, rows, scored, shard, Scorecard())
+    write_scores(path, rows, scored, shard)
     scored.transcript.close()
     keys: Any = SimpleNamespace(identity=Identity.generate("bank"), signing_key=Ed25519PrivateKey.generate())
     signed = Signatures(keys, scored.transcript, "0123456789abcdef").to_file({})
