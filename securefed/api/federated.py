@@ -92,16 +92,10 @@ class Federated(Saved):
         ordered, rows = self._align(settings, listed)
         names = self.parties_ = [party.name for party in ordered]
         data, labelled = self._data(settings, ordered, rows)
-        holdout = len(held_out(len(labelled), settings.holdout, settings.seed)[1])
         # Assemble
-        models = {
-            name: assembly.model(
-                name, assembly.columns(data[name].features.shape[1]), last=name == names[-1], index=index
-            )
-            for index, name in enumerate(names)
-        }
-        members = tuple(assembly.member(name, model) for name, model in models.items())
-        agreement = assembly.agreement(members, len(labelled), self._label_model.outputs, holdout=holdout)
+        models = {name: assembly.party_model(name, names, data[name].features.shape[1]) for name in names}
+        members = [assembly.member(name, model) for name, model in models.items()]
+        agreement = assembly.agree(members, len(labelled), self._label_model.outputs)
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders = self._keys(settings, agreement, keys)
         guards = self._guards(settings, names, data)

@@ -37,7 +37,7 @@ from securefed.protocols.blind.scoring import ModelPart, ScorePlan, blind_progra
 from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.own_gradient.prediction import score_program
 from securefed.protocols.own_gradient.sides import LinearScorer, Scorer
-from securefed.protocols.schedules import Batches, LearningRate
+from securefed.protocols.schedules import Batches, LearningRate, held_out
 from securefed.settings.objectives import ObjectiveSettings, register_settings
 from securefed.settings.protection import ByGradient
 from securefed.transport import Program
@@ -187,6 +187,11 @@ class Assembly(ABC, Generic[S]):
         """Return a party as the others know it."""
         return Member(name, model.size, model.is_linear)
 
+    def party_model(self, name: str, parties: Sequence[str], prepared: int, seed: int | None = None) -> Model:
+        """Return the model of one of `parties`, the label party last, that has so many prepared columns."""
+        last, place = name == parties[-1], list(parties).index(name)
+        return self.model(name, self.columns(prepared), last=last, index=place, seed=seed)
+
     def columns(self, prepared: int) -> int:
         """Return how many columns a program takes, of so many prepared ones."""
         return prepared
@@ -200,6 +205,11 @@ class Assembly(ABC, Generic[S]):
         self, members: tuple[Member, ...], rows: int, outputs: int = 1, holdout: int = 0
     ) -> Agreement:
         """Return what all parties run by. `holdout` of the common `rows` are held out."""
+
+    def agree(self, members: Sequence[Member], rows: int, outputs: int = 1) -> Agreement:
+        """Return what all parties run by, of so many common rows."""
+        holdout = len(held_out(rows, self.settings.holdout, self.settings.seed)[1])
+        return self.agreement(tuple(members), rows, outputs, holdout=holdout)
 
     def agreed(
         self, members: tuple[Member, ...], rate: LearningRate, batches: Batches, holdout: int, **more: Any

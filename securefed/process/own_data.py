@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import assembly_of
-from securefed.assembly.base import Model, PartyData
+from securefed.assembly.base import PartyData
 from securefed.assembly.build import label_targets
 from securefed.crypto import Mapper
 from securefed.data.columns import FittedColumns, choose_columns, prepare
@@ -34,7 +34,6 @@ from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel, warn_of_label_columns
 from securefed.process.checkpoints import ResumeState
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.schedules import held_out
 from securefed.settings.party import PartyFile
 from securefed.settings.run import RunSettings
 from securefed.transport import Link
@@ -225,17 +224,9 @@ async def hear_count(link: Link, label_party: str) -> int:
     return count
 
 
-def make_model(shared: RunSettings, name: str, columns: int, seed: int) -> Model:
-    """Return the party's part of the model before training; `columns`: prepared ones."""
-    assembly, last = assembly_of(shared.settings), name == shared.label_party
-    place = shared.parties.index(name)
-    return assembly.model(name, assembly.columns(columns), last=last, index=place, seed=seed)
-
-
 def agreement_of(shared: RunSettings, states: Mapping[str, ResumeState], common: int) -> Agreement:
     """Return what all parties run by, from what they said of themselves."""
     pairs = [(name, states[name]) for name in shared.parties]
-    members = tuple(Member(name, each.parameters, each.is_linear) for name, each in pairs)
-    _, holdout = held_out(common, shared.settings.holdout, shared.settings.seed)
-    agreement = assembly_of(shared.settings).agreement(members, common, shared.outputs, holdout=len(holdout))
+    members = [Member(name, each.parameters, each.is_linear) for name, each in pairs]
+    agreement = assembly_of(shared.settings).agree(members, common, shared.outputs)
     return replace(agreement, key_holder=shared.key_holder)

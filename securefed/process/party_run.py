@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import Trained, assembly_of
-from securefed.assembly.base import read_arrays, write_arrays
+from securefed.assembly.base import Model, read_arrays, write_arrays
 from securefed.assembly.build import Measured, build
 from securefed.crypto import Mapper
 from securefed.data.ids import FEW_MEET
@@ -51,7 +51,6 @@ from securefed.process.own_data import (
     agreement_of,
     align,
     hear_count,
-    make_model,
 )
 from securefed.process.recording import (
     Events,
@@ -121,7 +120,7 @@ class Session:
         """Return what to tell the others, from what is on disk now."""
         state, data = ResumeState(0), self._data
         if data is not None:
-            model = make_model(self.shared, self.name, data.features.shape[1], 0)
+            model = self._model(data, 0)
             state = ResumeState(
                 model.size,
                 model.is_linear,
@@ -138,6 +137,10 @@ class Session:
             rounds=(0, *rounds),
             ended=self.store.read(rounds[-1]).meta["ended"] if rounds else None,
         )
+
+    def _model(self, data: OwnData, seed: int) -> Model:
+        assembly = assembly_of(self.shared.settings)
+        return assembly.party_model(self.name, self.shared.parties, data.features.shape[1], seed)
 
     # One attempt
 
@@ -422,7 +425,7 @@ class Session:
             rows, labelled = before.arrays["rows"], before.arrays["labelled"]
             aligned = rows.astype(np.intp), labelled.astype(np.bool_)
             seed = int(before.meta["start_seed"])
-            model = make_model(self.shared, self.name, data.features.shape[1], seed)
+            model = self._model(data, seed)
             trained, self._measured = build(assembly, agreement, self.name, data, *aligned, model, context)
             self._restore(trained.program, plan, recorder)
             return trained.program, trained

@@ -31,7 +31,7 @@ from securefed.plan.planner import RoundsModel, estimates
 from securefed.plan.rehearsal import Scenario
 from securefed.process.checkpoints import ResumeState
 from securefed.process.model_files import read_shard, save_shard
-from securefed.process.own_data import agreement_of, make_model
+from securefed.process.own_data import agreement_of
 from securefed.protocols import losses
 from securefed.protocols.agreement import OBJECTIVES
 from securefed.protocols.loop import PartyContext
@@ -152,11 +152,11 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
         | {"half_life": 80.0, "protection": {"kind": "plain" if scheme == "plain" else "own-gradient"}}
     )
     own = {"shop": np.asarray(shop.features), "bank": np.asarray(bank.features)}
-    models = {name: make_model(shared, name, rows.shape[1], 0) for name, rows in own.items()}
+    assembly = assembly_of(shared.settings)
+    models = {name: assembly.party_model(name, names, rows.shape[1], 0) for name, rows in own.items()}
     told = {name: ResumeState(model.size, model.is_linear, ROWS) for name, model in models.items()}
     agreement = agreement_of(shared, told, ROWS)
     everybody = np.arange(ROWS), np.ones(ROWS, dtype=bool)
-    assembly = assembly_of(shared.settings)
     trained = {}
     for name, rows in own.items():
         context = PartyContext(generate(scheme), guard=ScoreGuard(party=name, column_bits=1e6))

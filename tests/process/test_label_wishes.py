@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from securefed.assembly import assembly_of
-from securefed.assembly.build import PartyData, build
+from securefed.assembly.base import PartyData
+from securefed.assembly.build import build
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError
 from securefed.labels.metrics import METRICS
 from securefed.labels.quality import HeldOutMeans
 from securefed.process.checkpoints import ResumeState
-from securefed.process.own_data import agreement_of, check_labels, make_model
+from securefed.process.own_data import agreement_of, check_labels
 from securefed.protocols.loop import PartyContext
 from securefed.settings.party import DataSettings
 from securefed.settings.run import RunSettings
@@ -136,7 +137,7 @@ def test_scores_of_counts_are_around_one_rate_and_compared_with_the_own_fit() ->
     alignment = np.arange(100), np.ones(100, dtype=np.bool_)
     standings = {"shop": ResumeState(2), "bank": ResumeState(3)}
     agreement = agreement_of(shared, standings, 100)
-    model = make_model(shared, "bank", 2, 0)
+    model = assembly_of(shared.settings).party_model("bank", shared.parties, 2, 0)
     assembly = assembly_of(shared.settings)
     _, measured = build(assembly, agreement, "bank", data, *alignment, model, PartyContext())
     assert measured is not None and isinstance(measured.quality, HeldOutMeans)
