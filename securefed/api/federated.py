@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,29 +36,10 @@ from securefed.labels.quality import Holdout, QualityWarning
 from securefed.labels.several import ClassModels
 from securefed.protocols.agreement import Agreement, get_objective, warn_of_trust
 from securefed.protocols.loop import Outcome, PartyContext
-from securefed.protocols.schedules import held_out
 from securefed.settings.objectives import Labels, ObjectiveSettings
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
-P = ParamSpec("P")
-S = TypeVar("S")
-
-
-def all_or_nothing(fit: Callable[Concatenate[S, P], S]) -> Callable[Concatenate[S, P], S]:
-    """A fit that fails leaves the model that was there, whole; what its ledgers counted stays counted."""
-
-    @wraps(fit)
-    def fitting(self: S, /, *arguments: P.args, **named: P.kwargs) -> S:
-        before = dict(vars(self))
-        try:
-            return fit(self, *arguments, **named)
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
-
-    return fitting
 
 
 class Federated(Saved):
@@ -68,20 +48,22 @@ class Federated(Saved):
     Each party has its own program, keys, clock and transcript.
     """
 
-    @all_or_nothing
-    def fit(
-        self,
-        parties: Sequence[Party],
-        *,
-        keys: Keys | None = None,
-    ) -> Self:
-        """Train on the common rows.
+    def fit(self, parties: Sequence[Party], *, keys: Keys | None = None) -> Self:
+        """Train on the common rows. A fit that fails leaves the model that was there.
 
         Parameters
         ----------
         parties : one of them has labels.
         keys : key-holders of an earlier run; fresh keys are made where none are given.
         """
+        before = self.__dict__.copy()
+        try:
+            return self._fit(parties, keys)
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    def _fit(self, parties: Sequence[Party], keys: Keys | None) -> Self:
         listed = check_parties(parties)
         settings = self._settings(len(listed))
         if (classes := self._apart(settings, listed)) is not None:
@@ -105,16 +87,8 @@ class Federated(Saved):
             for name in names:
                 told = on_round if name == names[-1] else None
                 context = PartyContext(holders.get(name), mapper, on_round=told, guard=guards.get(name))
-                trained[name], measured = build(
-                    assembly,
-                    agreement,
-                    name,
-                    data[name],
-                    rows[name],
-                    labelled,
-                    models[name],
-                    context,
-                )
+                own = data[name], rows[name], labelled, models[name]
+                trained[name], measured = build(assembly, agreement, name, *own, context)
             if (third := agreement.key_holder) is not None:
                 helper = assembly.key_holder(agreement, PartyContext(holders.get(third), mapper))
                 trained[third] = Trained(helper, None)
@@ -222,12 +196,7 @@ class Federated(Saved):
             return None
         return classes
 
-    def _fit_each(
-        self,
-        parties: Sequence[Party],
-        classes: NDArray[Any],
-        keys: Keys | None,
-    ) -> Self:
+    def _fit_each(self, parties: Sequence[Party], classes: NDArray[Any], keys: Keys | None) -> Self:
         """One run a class, each against the rest. The runs share keys and held-out rows."""
         self.models_ = []
         for each in classes:
