@@ -182,7 +182,7 @@ def whole_run(case: Case, seed: int) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
         model = GeneralisedLinear(rounds=ROUNDS, **settings(case, seed))
-        results = list({id(each): each for each in model.fit(parties).results_.values()}.values())
+        results = [each.result_ for each in getattr(model.fit(parties), "models_", [model])]
     return {
         "cpu_s": round(_processor_seconds() - spent, 3),
         "wall_s": round(time.perf_counter() - began, 3),

@@ -389,7 +389,7 @@ def align(parties: Sequence[Party], first: str) -> list[Party]:
 
 
 def missing_elsewhere(parties: Sequence[Party], kept: Party) -> str | None:
-    """Return a line about a party's rows that other parties do not have, or None.
+    """Return a line about a party's rows that another party does not have, or None.
 
     `kept` is one of `parties` after the alignment.
     """
@@ -398,14 +398,8 @@ def missing_elsewhere(parties: Sequence[Party], kept: Party) -> str | None:
     if original.ids is None or not gone.any():
         return None
     ids = original.ids[gone].tolist()
-    wanted = set(normalise_ids(ids, original.name, original.id_form))
-    others = [
-        party.name
-        for party in parties
-        if party.ids is not None and not wanted <= set(normalise_ids(party.ids, party.name, party.id_form))
-    ]
-    shown = ", ".join(str(each) for each in ids[:MOST_NAMED]) + (", ..." if len(ids) > MOST_NAMED else "")
+    shown = ", ".join(map(str, ids[:MOST_NAMED])) + (", ..." if len(ids) > MOST_NAMED else "")
     return (
-        f"{original.name}: {len(ids)} of {original.rows} rows get no answer,"
-        f" since {' or '.join(others)} does not have them: {shown}"
+        f"{original.name}: {len(ids)} of {original.rows} rows get no answer, since not all parties have them:"
+        f" {shown}"
     )

@@ -33,10 +33,9 @@ from securefed.protocols.loop import PartyContext, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.describe import parameters_text
-from securefed.settings.objectives import Labels, Monitoring, ObjectiveSettings, Simulation
+from securefed.settings.objectives import ObjectiveSettings, Simulation
 from securefed.settings.protection import (
     OLD_WORDS,
-    PROTECTIONS,
     Protection,
     protection_from_words,
     warn_of_words,
@@ -46,8 +45,6 @@ from securefed.transport import LocalRun, Program, get_network, run_local
 Array = NDArray[np.float64]
 Keys = Mapping[str, KeyHolder]
 P = ParamSpec("P")
-GROUPS = (Monitoring, Labels, Simulation)
-"""Settings that are parameters as a group."""
 
 
 def parameters(
@@ -104,16 +101,9 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     def __init__(self, *first: Any, **named: Any) -> None:
         kind = self.assembly.settings_class
-        settings, signature = declared(kind), inspect.signature(kind)
-        signature.bind_partial(*first)
-        named |= dict(zip(signature.parameters, first, strict=False))
-        values = self._renamed(named, settings["protection"].default, stacklevel=5)
-        for name in values.keys() - settings.keys():
-            homes = [each for each in (*PROTECTIONS.values(), *GROUPS) if name in declared(each)]
-            hint = " or ".join(f"{each.__name__}({name}=...)" for each in homes)
-            raise TypeError(
-                f"{type(self).__name__}: {name!r} is not a parameter{hint and f'; {hint} takes it'}"
-            )
+        settings = declared(kind)
+        named = self._renamed(named, settings["protection"].default, stacklevel=5)
+        values = inspect.signature(kind).bind_partial(*first, **named).arguments
         for name, each in settings.items():
             setattr(self, name, values.get(name, each.default))
 
@@ -237,15 +227,6 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         """The key-holders of the run: for another fit, or to save with securefed.crypto.save_key."""
         self._fitted()
         return dict(getattr(self, "_holders", {}))
-
-    @property
-    def results_(self) -> dict[Any, RunResult]:
-        """The run of each class; the same one for all where they were trained together."""
-        self._fitted()
-        names = self.classes_.tolist()
-        names = names if len(names) > 2 else names[1:]
-        models = getattr(self, "models_", None)
-        return {name: models[k].result_ if models else self.result_ for k, name in enumerate(names)}
 
     @property
     def confusion_(self) -> NDArray[np.intp] | None:

@@ -66,13 +66,7 @@ class Saved(Predictor):
             write_part(FilePath(folder) / shard_file(name), public, arrays)
 
     @classmethod
-    def load(
-        cls,
-        folder: str | PathLike[str],
-        *,
-        keys: Keys | None = None,
-        **parameters: Any,
-    ) -> Self:
+    def load(cls, folder: str | PathLike[str], *, keys: Keys | None = None, **parameters: Any) -> Self:
         """Read the estimator from the shards that `save` wrote.
 
         Parameters
@@ -147,7 +141,7 @@ def _guard_arrays(guard: ScoreGuard | None) -> Arrays:
     return {
         "score_key": np.frombuffer(guard.key, np.uint8),
         "score_ledger": np.frombuffer(guard.to_bytes(), np.uint8),
-        "score_bits": np.array(np.nan if guard.column_bits is None else guard.column_bits),
+        "score_bits": np.array(guard.column_bits, dtype=np.float64),
     }
 
 
@@ -212,12 +206,9 @@ def _read_shards(folder: str | PathLike[str], estimator: str) -> tuple[dict[str,
             )
         if public and note != public:
             differing = sorted(name for name in {*note, *public} if note.get(name) != public.get(name))
-            why = (
-                "of another training" if differing == ["training"] else f"differing in {', '.join(differing)}"
-            )
             raise DataError(
-                f"{folder}: shards of different models: {path.name} is not of the model of"
-                f" {shard_file(next(iter(shards)))} ({why}); load needs the shards of one model"
+                f"{folder}: shards of different models: {path.name} and {shard_file(next(iter(shards)))}"
+                f" differ in {', '.join(differing)}; load needs the shards of one model"
             )
         public = note
         shards[path.name[len(start) : -len(end)]] = arrays
@@ -226,11 +217,6 @@ def _read_shards(folder: str | PathLike[str], estimator: str) -> tuple[dict[str,
     blind = public.get("blind")
     helper = blind.get("helper") if isinstance(blind, dict) else None
     due = {*map(str, public["parties"]), *([] if helper is None else [str(helper)])}
-    faults = [
-        f"{what} {', '.join(map(shard_file, sorted(names)))}"
-        for what, names in (("without", due - set(shards)), ("with the foreign", set(shards) - due))
-        if names
-    ]
-    if faults:
-        raise DataError(f"{folder}: a model of {', '.join(sorted(due))}, {' and '.join(faults)}")
+    if due != set(shards):
+        raise DataError(f"{folder}: a model of {', '.join(sorted(due))} with shards of {', '.join(shards)}")
     return public, shards

@@ -73,8 +73,7 @@ def save_shard(path: Path, shared: RunSettings, instance: str, trained: Trained)
         "key_holder": shared.key_holder,
         **known,
     }
-    bits = trained.program.guard.column_bits
-    arrays["score_bits"] = np.array(np.nan if bits is None else bits)
+    arrays["score_bits"] = np.array(trained.program.guard.column_bits, dtype=np.float64)
     write_part(path, public, arrays)
 
 

@@ -71,7 +71,7 @@ def test_arrays_without_ids_or_without_pandas(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("method", METHODS)
 def test_rows_that_another_party_does_not_have_are_counted_and_named(method: str) -> None:
     model = fitted()
-    said = r"^bank: 8 of 10 rows get no answer, since shop does not have them: P-00, P-01, .*P-04, \.\.\.$"
+    said = r"^bank: 8 of 10 rows get no answer, since not all parties have them: P-00, P-01, .*P-04, \.\.\.$"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         answers = getattr(model, method)(people(slice(8, 30), slice(10)))

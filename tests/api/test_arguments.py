@@ -298,7 +298,7 @@ def test_an_estimator_that_is_not_fitted_says_so(estimator: Any, method: str, tm
 def test_an_estimator_that_is_not_fitted_may_be_looked_at(estimator: Any) -> None:
     model = estimator()
     assert {"fit", "predict"} <= set(dir(model))
-    for name in ("coef_", "intercept_", "log_odds_", "classes_", "holders_", "results_", "confusion_"):
+    for name in ("coef_", "intercept_", "log_odds_", "classes_", "holders_", "confusion_"):
         assert not hasattr(model, name)
     with pytest.raises(NotFittedError, match="not fitted"):
         _ = model.holders_

