@@ -105,7 +105,7 @@ def test_the_file_keeps_the_name_of_the_ids_and_its_hash_is_signed(tmp_path: Pat
     (tmp_path / "prediction-signatures-bank.json").write_text(json.dumps(signed))
     with path.open() as file:
         lines = list(csv.DictReader(file))
-    assert list(lines[0]) == ["person", "score", "probability", "predicted", "points"]
+    assert list(lines[0]) == ["person", "score", "probability", "predicted"]
     assert [line["person"] for line in lines] == rows.ids
     (entry,) = scored.transcript.of("scored")
     assert entry.detail == {"file": "scores.csv", "digest": sha256(path.read_bytes()).hexdigest()}
