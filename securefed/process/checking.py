@@ -30,7 +30,8 @@ from securefed.process.model_files import read_shard
 from securefed.process.own_data import load_data
 from securefed.process.scoring import read_new_rows
 from securefed.settings.party import PartyFile, read_what_is_right
-from securefed.transport.identity import NOT_LISTENING, Certificate, check_validity, parse_address
+from securefed.transport.identity import NOT_LISTENING, check_validity, parse_address
+from securefed.transport.network.endpoint import check_distinct
 
 GOOD, NOTE, PROBLEM = "good", "note", "problem"
 LEAST_FREE = 200 << 20
@@ -93,7 +94,8 @@ def check_party(
     keys: list[PartyKeys] = []
     findings += _tried("data", _data(party))
     findings += _tried("keys", _keys(party, passphrase, keys))
-    findings += _certificates(party, keys[0] if keys else None, now or datetime.now(UTC))
+    own = keys[0] if keys else None
+    findings += _tried("certificates", _certificates(party, own, now or datetime.now(UTC)))
     findings += [*_network(party), *_tried("engine", _engine(party)), *_tried("disk", _disk(party))]
     findings += _limits()
     if rows is not None:
@@ -176,25 +178,17 @@ def _certificates(party: PartyFile, keys: PartyKeys | None, now: datetime) -> Fi
     for each in check_validity(party.own.name, own, party.peers, now):
         about = "clock" if each.verdict == "yet" else f"certificate of {each.holder}"
         yield Check(about, NOTE if each.verdict == "soon" else PROBLEM, each.text)
-    holders: dict[Certificate, list[str]] = {}
-    for name, peer in party.peers.items():
-        for pin in peer.pins:
-            holders.setdefault(pin, []).append(name)
-    if own is not None:
-        holders.setdefault(own, []).append(party.own.name)
-    shared = [names for names in holders.values() if len(names) > 1]
-    for names in shared:
-        text = f"{' and '.join(names)} have the same one; ask each of them for its own certificate.pem"
-        yield _problem("certificates", text)
-    if holders and not shared:
-        first = min(certificate.ends for certificate in holders)
-        yield _good("certificates", f"{len(holders)} known, the first to end on {first:%Y-%m-%d}")
     written = datetime.fromtimestamp(party.path.stat().st_mtime, UTC)
     if (written - now).total_seconds() > 86400:
         text = f"it says {now:%Y-%m-%d %H:%M} UTC, and {party.path.name} was written later"
         yield _problem("clock", text)
     else:
         yield _good("clock", f"{now:%Y-%m-%d %H:%M} UTC")
+    if keys is not None:
+        check_distinct(keys.identity, party.peers)
+        known = [keys.identity.certificate, *(pin for peer in party.peers.values() for pin in peer.pins)]
+        first = min(certificate.ends for certificate in known)
+        yield _good("certificates", f"{len(known)} known, the first to end on {first:%Y-%m-%d}")
 
 
 def _network(party: PartyFile) -> Findings:

@@ -34,7 +34,7 @@ from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel, warn_of_label_columns
 from securefed.process.checkpoints import ResumeState
 from securefed.protocols.agreement import Agreement, Member
-from securefed.settings.party import PartyFile
+from securefed.settings.party import DataSettings, PartyFile
 from securefed.settings.run import RunSettings
 from securefed.transport import Link
 from securefed.transport.message import IllegalMessage
@@ -72,6 +72,13 @@ def row_numbers(rows: Rows, column: str | None, what: str, least: float = -np.in
     return values
 
 
+def prepare_columns(rows: Rows, settings: DataSettings) -> tuple[FittedColumns, Array]:
+    """Fit the columns that the settings choose, and return the rows as numbers too."""
+    special = {settings.id, settings.label, settings.weight, settings.offset}
+    chosen = choose_columns(rows, special, settings.columns, settings.drop)
+    return prepare(rows, chosen, transform=settings.transform, standardise=settings.standardise)
+
+
 def load_data(party: PartyFile) -> OwnData:
     """Return the party's file as numbers, and how they were made."""
     if party.data is None:
@@ -93,11 +100,7 @@ def load_data(party: PartyFile) -> OwnData:
         weights = row_numbers(rows, settings.weight, "weight", least=0.0)
         offset = row_numbers(rows, settings.offset, "offset")
     with problems.gathered():
-        special = {settings.id, settings.label, settings.weight, settings.offset}
-        chosen = choose_columns(rows, special, settings.columns, settings.drop)
-        preparation, features = prepare(
-            rows, chosen, transform=settings.transform, standardise=settings.standardise
-        )
+        preparation, features = prepare_columns(rows, settings)
     problems.check()
     if settings.label is not None:
         warn_of_label_columns(labels, features, preparation.names, party.own.name)

@@ -101,7 +101,7 @@ def test_both_parties_that_share_a_certificate_are_named(made: Fleet) -> None:
     folder = made.folder / "bank"
     (folder / "peers" / "shop.pem").write_bytes((folder / "certificate.pem").read_bytes())
     text = problems(made)["certificates"]
-    assert text == "shop and bank have the same one; ask each of them for its own certificate.pem"
+    assert text == "peers: bank and shop have the same certificate; ask each of them for its own"
     assert main(["party", str(folder / "party.toml")]) == 2
 
 

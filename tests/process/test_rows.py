@@ -15,12 +15,11 @@ from sklearn.preprocessing import StandardScaler
 
 from securefed.data import storage
 from securefed.data.column import MOST_CATEGORIES
-from securefed.data.columns import FittedColumns, choose_columns
-from securefed.data.columns import prepare as fit_columns
+from securefed.data.columns import FittedColumns
 from securefed.data.columns import prepared as prepared_rows
 from securefed.data.rows import BLOCK_ROWS, file_digest, read_rows
 from securefed.errors import DataError, MissingExtra
-from securefed.process.own_data import check_labels
+from securefed.process.own_data import check_labels, prepare_columns
 from securefed.settings.party import DataSettings
 from securefed.settings.run import RunSettings
 
@@ -35,9 +34,7 @@ PEOPLE = "id,age,region,late\n007,30,north,0\n7,40,south,1\n0008,50,north,0\n"
 
 
 def prepare(rows: Any, way: DataSettings) -> Any:
-    chosen = choose_columns(rows, {way.id, way.label}, way.columns, way.drop)
-    policy, standardise = way.policy, way.standardise
-    return fit_columns(replace(rows, policy=policy), chosen, transform=way.transform, standardise=standardise)
+    return prepare_columns(replace(rows, policy=way.policy), way)
 
 
 def settings(**more: Any) -> DataSettings:

@@ -65,7 +65,7 @@ class Endpoint:
             raise SettingError(
                 f"peers: {', '.join(peers) or 'none'} given, others than {self.name} are needed"
             )
-        _check_certificates(identity, peers)
+        check_distinct(identity, peers)
         for finding in check_validity(self.name, identity.certificate, {}, datetime.now(UTC)):
             if finding.verdict != "soon":
                 raise IdentityError(finding.text)
@@ -126,7 +126,7 @@ class Endpoint:
 
     def repin(self, peers: Mapping[str, Peer]) -> None:
         """Trust other certificates of the same peers from now on, between two attempts."""
-        _check_certificates(self._identity, peers)
+        check_distinct(self._identity, peers)
         changed = {
             name: replace(before, certificate=peers[name].certificate) for name, before in self._peers.items()
         }
@@ -227,7 +227,8 @@ class Endpoint:
             self._register.end()
 
 
-def _check_certificates(identity: Identity, peers: Mapping[str, Peer]) -> None:
+def check_distinct(identity: Identity, peers: Mapping[str, Peer]) -> None:
+    """Refuse a certificate that two parties have."""
     holders = {identity.certificate: identity.name}
     for name, peer in peers.items():
         for pin in peer.pins:
