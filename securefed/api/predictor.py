@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self
 
 import numpy as np
@@ -286,6 +287,8 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         settings = self._settings(len(self.parties_))
         assembly = assembly_of(settings)
         last, data = self.parties_[-1], {party.name: self._rows_of(party) for party in listed}
+        if last in data:
+            data[last] = replace(data[last], labels=self._label_model)
         outputs = self._label_model.outputs
         agreement = assembly.prediction_agreement(self.parties_, outputs, self._key_holder)
         count, programs = listed[0].rows, dict[str, Program]()
@@ -298,10 +301,7 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
                 programs[name] = assembly.prediction_program(agreement, name, part, own, count, context)
             run = self._run(programs, settings.simulation)
         scores: Array = run.outcomes[last]
-        rows = next((party for party in listed if party.name == last), None)
-        if rows is None:
-            return scores
-        return self._label_model.total(scores, last, rows.features, rows.offset)
+        return scores
 
     def predict_proba(self, parties: Any) -> Any:
         """Return the probabilities of the classes: one column a class, in the order of `classes_`.

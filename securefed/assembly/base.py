@@ -40,7 +40,7 @@ from securefed.protocols.own_gradient.sides import LinearScorer, Scorer
 from securefed.protocols.schedules import Batches, LearningRate, held_out
 from securefed.settings.objectives import ObjectiveSettings, register_settings
 from securefed.settings.protection import ByGradient
-from securefed.transport import Program
+from securefed.transport import Link, Program
 
 PUBLIC = "public"
 Arrays = dict[str, NDArray[np.generic]]
@@ -312,13 +312,13 @@ class Assembly(ABC, Generic[S]):
         rows: int,
         context: PartyContext,
     ) -> Program:
-        """Return one party's program of a run that only predicts.
+        """Return one party's program of a run that only predicts: the label party's returns the scores.
 
         Parameters
         ----------
         part : the party's part of the model; None at a key-holder.
         data : the rows, with prepared columns; None at a party that needs none. Its guard gets to know whom
-            they are about.
+            they are about. With labels, what the label party adds to scores by itself is in them.
         rows : how many rows are scored.
         """
         features, last = None, name == agreement.label_party
@@ -331,8 +331,17 @@ class Assembly(ABC, Generic[S]):
         if isinstance(part, ModelPart):
             if features is None and last:
                 features = np.zeros((rows, 1))  # in transfer learning their number is all that counts
-            return blind_program(agreement, part, features, rows, self.scheme, mapper, guard)
-        return score_program(agreement, part, features, rows, context.holder, mapper, guard)
+            program = blind_program(agreement, part, features, rows, self.scheme, mapper, guard)
+        else:
+            program = score_program(agreement, part, features, rows, context.holder, mapper, guard)
+        if data is None or data.labels is None:
+            return program
+        labels, columns, offset = data.labels, data.features, data.offset
+
+        async def total(link: Link) -> Array:
+            return labels.total(await program(link), name, columns, offset)
+
+        return total
 
 
 def own_model(scorer: Scorer) -> Model:

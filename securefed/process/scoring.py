@@ -203,7 +203,7 @@ class Scoring:
         program = assembly.prediction_program(agreement, self._name, part, data, count, context)
         with self._same_question():
             scores: Array | None = await program(link)
-        return None if scores is None else self._total(scores, rows)
+        return scores
 
     def _data(self, rows: NDArray[np.intp]) -> PartyData | None:
         """This party's columns of the common people."""
@@ -211,16 +211,13 @@ class Scoring:
         if own is None or own.features is None or shard is None:
             return None
         names = None if own.ids is None else normalise_ids(own.ids, self._name, self._shared.id_form)
-        ids = None if names is None else [names[row] for row in rows]
-        return PartyData(features=own.features[rows], untransformed=shard.columns.untransformed, ids=ids)
-
-    def _total(self, scores: Array, rows: NDArray[np.intp]) -> Array:
-        """With what the label party adds itself."""
-        labels, own = None if self._shard is None else self._shard.labels, self._rows
-        if labels is None or own is None or own.features is None:
-            return scores
-        offset = None if own.offset is None else own.offset[rows]
-        return labels.total(scores, self._name, own.features[rows], offset)
+        return PartyData(
+            features=own.features[rows],
+            labels=shard.labels,
+            untransformed=shard.columns.untransformed,
+            offset=None if own.offset is None else own.offset[rows],
+            ids=None if names is None else [names[row] for row in rows],
+        )
 
     @contextmanager
     def _same_question(self) -> Iterator[None]:
