@@ -23,7 +23,7 @@ from securefed.data.columns import TRANSFORMS, FittedColumns, prepare, prepared
 from securefed.data.ids import FEW_MEET, ID_FORMS, normalise_ids
 from securefed.data.readings import Policy
 from securefed.data.rows import Rows, read_rows, rows_of
-from securefed.data.storage import new_table, row_blocks, take_rows
+from securefed.data.storage import new_table, take_rows
 from securefed.declare import check_choice
 from securefed.errors import DataError, Problems, SettingError
 from securefed.labels.label_model import warn_of_label_columns
@@ -137,7 +137,7 @@ class Party:
                 self.columns = None if self.columns is None else kept
                 table = table.iloc[:, places] if hasattr(table, "iloc") else table[:, places]
         self._row_numbers: NDArray[np.intp] = np.arange(1, len(table) + 1)
-        self.features: Any = self._numeric(table)
+        self.features: Any = table
         self.id_name = named.get("ids")
         self.ids = self.labels = self.weights = self.offset = None
         with problems.gathered():
@@ -178,19 +178,6 @@ class Party:
 
     def _names(self, table: Any) -> list[str]:
         return self.columns or [str(place) for place in range(np.shape(table)[1])]
-
-    def _numeric(self, table: Any) -> Any:
-        """The table as floats if it is numbers without gaps, else as it is."""
-        if self.policy.decimal == "," or self.policy.one_hot is not None or self.policy.missing:
-            return table
-        try:
-            numbers = np.asarray(table, dtype=np.float64)
-        except (TypeError, ValueError):
-            return table
-        if hasattr(table, "iloc") and any(str(dtype)[0] in "dc" for dtype in getattr(table, "dtypes", ())):
-            return table  # dates and categories
-        finite = all(np.isfinite(numbers[block]).all() for block in row_blocks(len(numbers)))
-        return numbers if finite else table
 
     def _table_rows(self, names: Sequence[str]) -> Rows:
         """This party's columns for the reader that files have too."""

@@ -153,7 +153,7 @@ def test_names_that_come_or_go_are_told() -> None:
 def test_auto_takes_a_frame_of_numbers_and_words_and_says_what_it_does_not_know() -> None:
     party = Party("shop", Frame(TABLE), transform="auto")
     ready, fitted = party.fitted()
-    assert ready.features.shape[0] == 400 and fitted.columns.given == list(TABLE)
+    assert ready.features.shape[0] == 400 and fitted.given == list(TABLE)
     plain = {"region": np.array(["a", "b"] * 20)}
     _, fitted = Party("shop", Frame(plain), transform="auto").fitted()
     new = Party("shop", Frame({"region": np.array(["a", "z"])}), transform="auto")

@@ -129,7 +129,7 @@ def test_categories_of_pandas_are_words() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"code": pandas.Categorical(["1", "2", "1"]), "x": [1.0, 2.0, 3.0]})
     _, fitted = Party("lab", frame).fitted()
-    assert fitted.columns.names == ["code=1", "code=2", "x"]
+    assert fitted.names == ["code=1", "code=2", "x"]
 
 
 @pytest.mark.parametrize("kind", ["path", "text", "frame", "parquet"])
@@ -149,7 +149,7 @@ def test_columns_are_named(kind: str, tmp_path: Path) -> None:
     assert party.labels is not None and party.labels.tolist() == [0, 1, 0]
     assert party.weights is not None and party.weights.tolist() == [1.0, 2.0, 1.0]
     ready, fitted = party.fitted(standardise=False)
-    assert fitted.columns.names == ["age", "ward=n", "ward=s"]
+    assert fitted.names == ["age", "ward=n", "ward=s"]
     assert ready.features.tolist() == [[30, 1, 0], [40, 0, 1], [50, 1, 0]]
     with pytest.raises(DataError, match=r"no column 'lat' .*did you mean 'late'"):
         Party("lab", data, labels="lat", ids="id")

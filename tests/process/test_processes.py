@@ -160,7 +160,7 @@ def test_what_cannot_be_run_is_said_by_everybody(change: dict[str, Any], words: 
 
 
 @pytest.mark.slow
-def test_that_no_id_is_in_common_is_said_by_everybody_with_what_shape_ids_are(fleet: Make) -> None:
+def test_that_no_id_is_in_common_is_said_by_everybody(fleet: Make) -> None:
     made = fleet({"a": 3, "b": 3, "c": 3}, scheme="plain", **OPEN)
     file = made.folder / "a" / "data.csv"
     head, *rows = file.read_text().splitlines()
