@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from os import PathLike
@@ -48,11 +48,11 @@ class Party:
         Without ids all parties must have the same people in the same order.
     transform: "auto": splines for numbers, rare categories together, a mark where a value is missing. "none":
         columns as they are. Left out: "auto" in blind transfer learning, else "none".
-    impute, dates, missing, rare, unknown, one_hot, decimal, dayfirst, separator: how values are written, and
-        what becomes of gaps, dates and categories; the same as in party.toml (securefed.data.readings).
     id_form: which ids count as the same (securefed.data.ids); all parties use the same form.
     weights, offset: for the label party, the name of a column or one number for each row: how much a row
         counts, and what is added to its margin (the logarithm of the exposure, for counts).
+    policy: impute, dates, missing, rare, unknown, one_hot, decimal, dayfirst, separator: how values are
+        written, and what becomes of gaps, dates and categories, as in party.toml (securefed.data.readings).
 
     Raises
     ------
@@ -76,39 +76,21 @@ class Party:
         ids: ArrayLike | str | None = None,
         *,
         transform: str | None = None,
-        impute: str | Mapping[str, str] | None = None,
-        dates: Mapping[str, str] | None = None,
-        missing: Sequence[str] = (),
-        rare: int | None = None,
-        unknown: str = "ignore",
-        one_hot: Sequence[str] | None = None,
-        decimal: str | None = None,
-        dayfirst: bool | None = None,
-        separator: str | None = None,
         id_form: str = "exact",
         weights: ArrayLike | str | None = None,
         offset: ArrayLike | str | None = None,
+        **policy: Any,
     ) -> None:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise SettingError(f"name: {name!r} given, letters, digits and - _ . are allowed")
         self.name = name
         try:
             self.transform = None if transform is None else check_choice("transform", transform, TRANSFORMS)
-            self.policy = Policy(
-                impute=impute,
-                dates=dates or {},
-                missing=missing,
-                rare=rare,
-                unknown=unknown,
-                one_hot=one_hot,
-                decimal=decimal,
-                dayfirst=dayfirst,
-                separator=separator,
-            )
+            self.policy = Policy(**policy)
         except SettingError as error:
             raise SettingError(f"{name}: {error}") from None
         file = isinstance(data, str | PathLike)
-        if separator is not None and not file:
+        if self.policy.separator is not None and not file:
             raise SettingError(f"{name}: separator is for text files, and data is no path")
         self.id_form = check_choice("id_form", id_form, ID_FORMS)
         rows = read_rows(Path(data).expanduser(), self.policy) if file else None  # type: ignore[arg-type]
