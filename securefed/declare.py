@@ -25,40 +25,26 @@ from securefed.errors import SettingError
 
 def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
     """An integer in [least, most]; True and False are not integers here."""
-    allowed = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise SettingError(f"{name} must be {allowed}, not {value!r}")
-    number = int(value)
+    number = int(value) if not isinstance(value, bool) and isinstance(value, Integral) else least - 1
     if number < least or (most is not None and number > most):
-        raise SettingError(f"{name} must be {allowed}, not {number}")
+        allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise SettingError(f"{name} must be an integer {allowed}, not {value!r}")
     return number
 
 
+Limit = float | None
+
+
 def check_number(
-    name: str,
-    value: object,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
+    name: str, value: object, *, least: Limit = None, above: Limit = None, below: Limit = None
 ) -> float:
     """A finite real number, with `least` allowed and `above` and `below` excluded, where given."""
-    limits = [
-        f"{words} {limit:g}"
-        for words, limit in (("of at least", least), ("greater than", above), ("less than", below))
-        if limit is not None
-    ]
-    allowed = " ".join(["a finite number", " and ".join(limits)]).strip()
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise SettingError(f"{name} must be {allowed}, not {value!r}")
-    number = float(value)
-    if (
-        not math.isfinite(number)
-        or (least is not None and number < least)
-        or (above is not None and number <= above)
-        or (below is not None and number >= below)
-    ):
-        raise SettingError(f"{name} must be {allowed}, not {number!r}")
+    number = float(value) if not isinstance(value, bool) and isinstance(value, Real) else math.nan
+    high_enough = (least is None or number >= least) and (above is None or number > above)
+    if not math.isfinite(number) or not high_enough or (below is not None and number >= below):
+        limits = {"of at least": least, "greater than": above, "less than": below}
+        told = " and ".join(f"{words} {limit:g}" for words, limit in limits.items() if limit is not None)
+        raise SettingError(f"{name} must be {f'a finite number {told}'.strip()}, not {value!r}")
     return number
 
 
@@ -173,7 +159,7 @@ def integer(*, least: int, most: int | None = None) -> Check:
     return lambda name, value: check_integer(name, value, least=least, most=most)
 
 
-def number(*, least: float | None = None, above: float | None = None, below: float | None = None) -> Check:
+def number(*, least: Limit = None, above: Limit = None, below: Limit = None) -> Check:
     return lambda name, value: check_number(name, value, least=least, above=above, below=below)
 
 
@@ -197,8 +183,7 @@ def instance(*kinds: type[Any]) -> Check:
 
     def check(name: str, value: Any) -> Any:
         if not isinstance(value, kinds):
-            words = [f"{kind.__name__}(...)" for kind in kinds]
-            allowed = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+            allowed = " or ".join(f"{kind.__name__}(...)" for kind in kinds)
             raise SettingError(f"{name}: {value!r} given, {allowed} is allowed")
         return value
 

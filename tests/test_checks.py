@@ -36,7 +36,7 @@ def test_what_passes_comes_back_as_plain_python() -> None:
         (lambda: check_number("x", 1.0, below=1), "x must be a finite number less than 1, not 1.0"),
         (
             lambda: check_number("x", -1, least=0, below=1),
-            "x must be a finite number of at least 0 and less than 1, not -1.0",
+            "x must be a finite number of at least 0 and less than 1, not -1",
         ),
         (lambda: check_number("x", None), "x must be a finite number, not None"),
         (lambda: check_number("x", True), "x must be a finite number, not True"),
