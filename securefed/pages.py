@@ -75,7 +75,6 @@ GLOSSARY = {
     "local steps": "Updates that a party makes by itself between two exchanges (Q in the paper).",
     "masked": "With a secret random number added. Whoever decrypts it sees noise.",
     "opened": "Decrypted for its owner by the key-holder, masked on the way.",
-    "points": "A probability on a scorecard: 600 are odds of 50 to 1 for the first class, 20 more double.",
     "R2": "The part of a number's variation that the model explains: 0 is the mean alone, 1 is perfect.",
     "receipt": "Two parties compare fingerprints of all messages between them: both saw the same run.",
     "ROC curve": "For each line between the classes: what is found of the second, and flagged of the first.",

@@ -36,9 +36,6 @@ from securefed.report.summary import PartyAccount
 from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport.network import PeerGone
 
-FEW_CLASSES, NAME_WIDTH = 6, 10
-"""What of classes fits into a terminal."""
-
 DESCRIPTION = """\
 Join a run as one party. Meet the other parties over mutual TLS, compare settings, find the common people
 privately, and train under encryption. Write the run directory: result.json, timing.json, report.html, this
@@ -166,7 +163,7 @@ def summary_lines(result: dict[str, Any], timing: dict[str, Any]) -> list[str]:
     """Return what a person wants to know first."""
     lines = [f"{name:<11} {text}" for name, text in facts(result, timing)]
     if result["settings"]["parties"][-1][0] == result["party"]:
-        lines[2:2] = [f"quality     {quality_line(result['holdout'])}", *confusion_lines(result["holdout"])]
+        lines.insert(2, f"quality     {quality_line(result['holdout'])}")
     return lines
 
 
@@ -181,23 +178,6 @@ def quality_line(holdout: dict[str, Any] | None) -> str:
         f"{holdout['metric']} {shown(holdout['value'], between)} on {holdout['rows']:,} held-out rows; alone "
         f"{alone}, chance {chance}{more}"
     )
-
-
-def confusion_lines(holdout: dict[str, Any] | None) -> list[str]:
-    """Which class was taken for which, where that is small enough for a terminal."""
-    confusion = None if holdout is None else holdout.get("confusion")
-    if confusion is None or len(confusion["classes"]) > FEW_CLASSES:
-        return []
-    # Names are words of a table; nothing in them is for the terminal.
-    names = ["".join(c if c.isprintable() else "?" for c in str(name)) for name in confusion["classes"]]
-    names = [name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}~" for name in names]
-    width = max(5, *(len(cell) for row in (names, *confusion["counts"]) for cell in map(str, row)))
-    lines = [("true \\ as", names), *zip(names, confusion["counts"], strict=True)]
-    return [
-        f"{'' if place else 'confusion':<12}{name:>{max(width, 9)}}  "
-        + "  ".join(f"{cell:>{width}}" for cell in row)
-        for place, (name, row) in enumerate(lines)
-    ]
 
 
 def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:

@@ -149,16 +149,14 @@ def _gain(groups: list[dict[str, Any]] | None) -> str:
     if not groups:
         return ""
     head = ["people, best first", "found", "rate in this group", "lift"]
-    head += ["points up to"] if groups[0]["points"] is not None else []
-    forms = {"people": "{:,}", "found": "{:.0%}", "rate": "{:.0%}", "lift": "{:.2f}", "points": "{:.0f}"}
-    rows = [[form.format(group[name] or 0) for name, form in forms.items()] for group in groups]
+    forms = {"people": "{:,}", "found": "{:.0%}", "rate": "{:.0%}", "lift": "{:.2f}"}
+    rows = [[form.format(group[name]) for name, form in forms.items()] for group in groups]
     about = (
         "<p>People with the highest scores come first. <i>Found</i>: the part of the second class that is "
-        "among them. <i>Lift</i>: how many times as frequent the second class is among them as among all. "
-        f"{term('points')}: the scorecard's cut-off.</p>"
+        "among them. <i>Lift</i>: how many times as frequent the second class is among them as among all.</p>"
     )
-    cells = table(head, [row[: len(head)] for row in rows], numbers=range(len(head)), narrow=True)
-    return fold("Gain, lift and scorecard points", about + cells)
+    cells = table(head, rows, numbers=range(len(head)), narrow=True)
+    return fold("Gain and lift", about + cells)
 
 
 def _confusion(confusion: dict[str, Any] | None) -> str:

@@ -1,4 +1,4 @@
-"""Metrics beside scikit-learn's, their intervals beside what happens, and tables for scorecards."""
+"""Metrics beside scikit-learn's, their intervals beside what happens, and gain tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn import metrics as reference
 from securefed.errors import DataError, SettingError
 from securefed.labels.metrics import METRICS, Answers, Metric, better_by, get_metric, main_metric, measure
 from securefed.labels.metrics import register as register_metric
-from securefed.labels.quality import gains, points, stability
+from securefed.labels.quality import gains, stability
 
 Array = NDArray[np.float64]
 RNG = np.random.default_rng(0)
@@ -125,7 +125,7 @@ def test_a_metric_that_cannot_be_is_refused(change: dict[str, Any], message: str
         get_metric("MCC")
 
 
-class TestScorecard:
+class TestGains:
     def test_gains_add_up_and_ties_do_not_depend_on_the_order(self) -> None:
         table = gains(TRUTH, SCORES)
         assert [row.people for row in table] == list(range(30, 301, 30))
@@ -137,14 +137,6 @@ class TestScorecard:
         assert [row.found for row in again] == pytest.approx([row.found for row in table])
         with pytest.raises(DataError, match="both classes"):
             gains(np.ones(4), np.ones(4))
-
-    def test_points_of_a_gain_table_are_cut_offs(self) -> None:
-        likely = RNG.permutation(300) / 301
-        table = gains(TRUTH, likely, probabilities=likely)
-        for row in table:
-            assert row.points is not None
-            assert int(np.sum(points(likely) <= row.points)) == row.people
-        assert gains(TRUTH, SCORES)[0].points is None
 
     def test_people_who_changed_are_seen(self) -> None:
         before, same, other = RNG.normal(size=2000), RNG.normal(size=2000), RNG.normal(1.0, 1.0, size=2000)
