@@ -254,14 +254,18 @@ class Torment:
         return True
 
     def _second_shell(self, victim: str, _: float) -> bool:
-        """Start `--restart` beside a party in the first half of its training: it must not end before."""
+        """Start another process of a party in the first half of its training: it must not end before.
+
+        `--restart` only where no trap waits to kill the party: its run would truly be thrown away then.
+        """
         rounds = int(self.fleet.scene.run["rounds"])
         if not 0 < self.fleet.round(victim) < rounds // 2 or victim in self._full:
             return False
+        safe = not any(path.exists() for _, path in self._traps)
         log = self.fleet.folder / f"{victim}.shell"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                self.fleet.command(victim, self.chance.choice(["--restart", "--resume"])),
+                self.fleet.command(victim, "--restart" if safe else "--resume"),
                 cwd=ROOT,
                 env=self.fleet.environment,
                 stdin=subprocess.DEVNULL,
