@@ -66,7 +66,7 @@ BLIND_TRANSFER: dict[str, Any] = {
     "rounds": 12,
 }
 SCENES = (
-    Scene("plain", 2, {**OPEN, "scheme": "plain", "rounds": 800}),
+    Scene("plain", 2, {**OPEN, "scheme": "plain", "rounds": 400}),
     Scene("scored", 2, SCORED, tolerance=BLURRED),
     Scene("four plain", 4, {**OPEN, "scheme": "plain", "rounds": 80}),
     Scene("paillier", 2, {**OPEN, "scheme": "paillier", "rounds": 60}, engine=2),
