@@ -1,20 +1,7 @@
 """Files: written whole or not at all, read with bounds, and named for a run, a party and a release.
 
 A run may be killed, or meet a full disk, at any moment. The old file or the new one is then on disk, never
-half of one. A run's directory at one party:
-
-    result.json               settings, result, bytes, what this party saw
-    timing.json               computation and communication, round by round and by activity
-    report.html               both, with plots, for people
-    transcript-<party>.jsonl  everything this party sent, received and opened (securefed.transport.transcript)
-    signatures-<party>.json   the party's signature of that, and countersignatures (securefed.audit.verify)
-    alignment-<party>.jsonl   the same for the set intersection before the training
-    prediction-<party>.jsonl  the same for the last prediction; prediction-signatures-<party>.json signs it
-    shard-<party>.npz         this party's part of the model
-    preparation-<party>.npz   how its columns were encoded and scaled
-    openings-<party>.db       what this party's key has opened in this run (securefed.crypto.keyholder)
-    checkpoints-<party>.sfc   to go on after an interruption; encrypted
-    .lock-<party>             held by the one process that works on this party's files
+half of one. docs/operations.md lists the files of a run's directory.
 
 Checkpoints, transcripts and model shards name the release that wrote them and the number of their format.
 A file of another format is refused. Checkpoints and transcripts of another minor release are refused too.

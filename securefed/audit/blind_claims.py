@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 from securefed.audit.blind_schedule import Due, Schedule, When, read_schedule
-from securefed.audit.claims import Examined, Outcome, Skipped, claim, strong_parameters
+from securefed.audit.claims import Outcome, Skipped, claim, strong_parameters
 from securefed.audit.opening_claims import REQUESTS
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
@@ -22,14 +22,13 @@ from securefed.protocols.messages import SCORING
 
 Place = tuple[str, str, str, When]
 """Sender, receiver and kind of a message, and its place in the run."""
+NOT_BLIND = "does not apply: the parties agreed to reveal own gradients"
 OUTPUTS = ("score", "released")
 """The only messages that open anything."""
 
 
 def _schedule(recorded: Recorded) -> Schedule:
     """Return the messages that are due in a blind run."""
-    if not recorded.blind:
-        raise Skipped("does not apply: the parties agreed to reveal own gradients", applies=False)
     try:
         return read_schedule(recorded.settings, _lengths(recorded))
     except DataError as error:
@@ -120,23 +119,25 @@ def _compare(
     "Every message and key of a blind run has the number, place and length that the agreement asks for.",
 )
 def _all_due(recorded: Recorded) -> Outcome:
+    if not recorded.blind:
+        return NOT_BLIND
     sent = yield from _compare(recorded, _schedule(recorded), lambda kind: kind not in OUTPUTS)
     kinds = Counter(message.entry.kind for message in sent)
     owners = {message.sender for message in recorded.of("cross-key")}
     keys = f"{kinds['cross-key']} of them public keys, of {', '.join(sorted(owners)) or 'nobody'}"
-    return Examined(f"{len(sent)} messages, {kinds['difference']} of them differences, {keys}")
+    return f"{len(sent)} messages, {kinds['difference']} of them differences, {keys}"
 
 
 @claim("outputs", "A blind run opened only scores and parameters that all parties had agreed to.")
 def _outputs(recorded: Recorded) -> Outcome:
     scores, released = recorded.of("score"), recorded.of("released")
-    if recorded.blind:
-        for message in recorded.of(*REQUESTS, *REQUESTS.values()):
-            yield f"{message}: something was decrypted for somebody"
-        if released and not recorded.settings.get("release"):
-            yield f"{released[0]}: nobody agreed to a release"
-    schedule = _schedule(recorded)
-    sent = yield from _compare(recorded, schedule, OUTPUTS.__contains__)
+    if not recorded.blind:
+        return NOT_BLIND
+    for message in recorded.of(*REQUESTS, *REQUESTS.values()):
+        yield f"{message}: something was decrypted for somebody"
+    if released and not recorded.settings.get("release"):
+        yield f"{released[0]}: nobody agreed to a release"
+    sent = yield from _compare(recorded, _schedule(recorded), OUTPUTS.__contains__)
     for message in released:
         bits = release_bits(recorded.parameters.get(message.receiver, 0), recorded.outputs)
         limited = message.receiver != recorded.label_party and not recorded.settings.get("trusted")
@@ -147,8 +148,8 @@ def _outputs(recorded: Recorded) -> Outcome:
     where = f" in {' and '.join(phases)}" if phases else ""
     text = f"{opened} scores{where}, {total} parameters released"
     if not sent and recorded.missing:
-        return Examined(f"{text}; what {', '.join(recorded.missing)} had of it is not here", False)
-    return Examined(text)
+        raise Skipped(f"{text}; what {', '.join(recorded.missing)} had of it is not here")
+    return text
 
 
 BLIND = (_all_due, _outputs)

@@ -15,44 +15,15 @@ from typing import Any, NamedTuple
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
 from securefed.crypto.shares import size_in_bytes, zeros
 from securefed.errors import DataError, SettingError
+from securefed.protocols import schedules
 from securefed.protocols.agreement import Agreement, Member, get_objective
+from securefed.protocols.blind import linear, scoring, transfer, transfer_round
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
-from securefed.protocols.blind.linear import (
-    RELEASE_STEP,
-    pass_plan,
-    round_products,
-    systems_of,
-)
 from securefed.protocols.blind.loop import PREPARE_STEP
-from securefed.protocols.blind.scoring import (
-    CHUNK,
-    KEY_STEP,
-    SCORE_STEP,
-    SEAL_STEP,
-    SEALED_ROWS,
-    ScorePlan,
-    chunks_of,
-)
 from securefed.protocols.blind.statistics import PART_STEP
-from securefed.protocols.blind.transfer import SCORE_TRIP, transfer_pass, transfer_plan
-from securefed.protocols.blind.transfer_round import (
-    Maps,
-    TransferRound,
-    count_products,
-    fixed_matrices,
-)
-from securefed.protocols.schedules import (
-    Automatic,
-    Batches,
-    Constant,
-    FedBCD,
-    InverseSqrt,
-    InverseSqrtParties,
-    Stopping,
-)
 
-RATES = (Automatic, Constant, InverseSqrt, InverseSqrtParties)
+RATES = (schedules.Automatic, schedules.Constant, schedules.InverseSqrt, schedules.InverseSqrtParties)
 QUESTION_BYTES = 32
 MOST_ROWS, MOST_FOLDS, MOST_ROUNDS = 1 << 31, 1 << 8, 1 << 16
 """More than any blind run has. A list of more messages would not end."""
@@ -82,7 +53,7 @@ class Schedule(ABC):
     def __init__(self, agreement: Agreement, lengths: Lengths | None, sizes: Sequence[int]) -> None:
         """`lengths`: None where the transcripts do not show the key's size. `sizes`: columns of scores."""
         self.agreement, self._lengths = agreement, lengths
-        self._scores = ScorePlan.of(agreement, tuple(sizes))
+        self._scores = scoring.ScorePlan.of(agreement, tuple(sizes))
         self._holders = self._scores.holders
 
     @abstractmethod
@@ -115,7 +86,7 @@ class Schedule(ABC):
                 for rows in self._agreed_rows(t) or [scored(t)]:
                     known = introduced or before > 0
                     yield from self._scoring("evaluation", t, rows, known, before, seal=True)
-                    before += chunks_of(rows)
+                    before += scoring.chunks_of(rows)
                 introduced = not broken
             if agreement.watched:
                 for name in self._scores.multipliers():
@@ -192,17 +163,17 @@ class Schedule(ABC):
         label_party, second, helper = plan.label_party, plan.second, plan.helper
         if not introduced:
             for name in plan.multipliers():
-                yield from self._key(label_party, name, When(phase, t, KEY_STEP))
+                yield from self._key(label_party, name, When(phase, t, scoring.KEY_STEP))
         for name in plan.names[:-1] if seal else ():
-            when = When(phase, t, SEAL_STEP)
+            when = When(phase, t, scoring.SEAL_STEP)
             yield from self._operand(label_party, name, plan.sealed_product(name), when)
             if helper is not None:
                 size = size_in_bytes(plan.size(name) * plan.outputs)
                 yield Due(helper, name, "model-share", when, size)
             if helper is not None and phase == "evaluation":
                 yield Due(name, label_party, "received", when, 1)
-        for chunk, start in enumerate(range(0, rows, CHUNK), start=chunks):
-            when, count = When(phase, t, SCORE_STEP + chunk), min(CHUNK, rows - start)
+        for chunk, start in enumerate(range(0, rows, scoring.CHUNK), start=chunks):
+            when, count = When(phase, t, scoring.SCORE_STEP + chunk), min(scoring.CHUNK, rows - start)
             product, size = plan.rows_product(count), size_in_bytes(count * plan.outputs)
             yield from self._operand(label_party, second, product, when)
             yield self._reply(label_party, second, product, when)
@@ -211,7 +182,7 @@ class Schedule(ABC):
                 if helper is not None:
                     yield Due(helper, name, "question", when, QUESTION_BYTES)
                     yield Due(name, helper, "score-share", when, size)
-                for _ in range(0, count, SEALED_ROWS):
+                for _ in range(0, count, scoring.SEALED_ROWS):
                     yield self._reply(label_party, name, plan.sealed_product(name), when)
 
 
@@ -219,13 +190,13 @@ class LinearSchedule(Schedule):
     """A linear model."""
 
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
-        plan = self._pass = pass_plan(agreement)
+        plan = self._pass = linear.pass_plan(agreement)
         super().__init__(agreement, lengths, plan.sizes)
-        self._prepared_matrices = round_products(agreement, plan, range(agreement.stopping.rounds))
+        self._prepared_matrices = linear.round_products(agreement, plan, range(agreement.stopping.rounds))
 
     def _after(self) -> Iterator[Due]:
         label_party, second = self._holders
-        when = When("release", self.agreement.stopping.rounds, RELEASE_STEP)
+        when = When("release", self.agreement.stopping.rounds, linear.RELEASE_STEP)
         for name in self._pass.names if self.agreement.release else ():
             sender = second if name == label_party else label_party
             size = size_in_bytes(self._pass.size(name) * self._pass.outputs)
@@ -234,7 +205,7 @@ class LinearSchedule(Schedule):
     def _setup(self) -> Iterator[Due]:
         plan = self._pass
         for owner, peer in plan.pairs():
-            yield from self._key(owner, peer, When("setup", 0, KEY_STEP))
+            yield from self._key(owner, peer, When("setup", 0, scoring.KEY_STEP))
             for fold in range(len(plan.folds)):
                 product = plan.product(owner, peer, fold)
                 yield from self._product(owner, peer, product, PART_STEP + 1 + fold)
@@ -261,7 +232,7 @@ class LinearSchedule(Schedule):
         batches = self.agreement.batches
         if batches.aims_anew(t):
             yield from self._aimed(t)
-        count = self._pass.columns * self._pass.outputs * len(systems_of(batches, t))
+        count = self._pass.columns * self._pass.outputs * len(linear.systems_of(batches, t))
         for turn in range(len(self.agreement.turns)):
             yield from self._trip((count, count), "training", t, turn)
         yield from self._progress(t)
@@ -270,7 +241,7 @@ class LinearSchedule(Schedule):
         """A pass for other targets."""
         plan = replace(self._pass, only_targets=True)
         for owner, peer in plan.pairs():
-            yield from self._key(owner, peer, When("setup", t, KEY_STEP))
+            yield from self._key(owner, peer, When("setup", t, scoring.KEY_STEP))
             for fold in range(len(plan.folds)):
                 product = plan.product(owner, peer, fold)
                 yield from self._product(owner, peer, product, PART_STEP + 1 + fold, t)
@@ -283,25 +254,24 @@ class TransferSchedule(Schedule):
 
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
         super().__init__(agreement, lengths, (agreement.members[0].parameters, 1))
-        self._plan = transfer_plan(agreement)
+        self._plan = transfer.transfer_plan(agreement)
         self._rates = [agreement.learning_rate(t) for t in range(agreement.stopping.rounds)]
-        self._constants = fixed_matrices(self._plan, tuple(dict.fromkeys(self._rates)))
-        self._trips = {
-            rate: trip_sizes(self._counted(rate).moves(Maps.zeros(self._plan))) for rate in self._rates
-        }
-        (self._score_trip,) = trip_sizes(self._counted(self._rates[0]).score_map(Maps.zeros(self._plan)))
+        self._constants = transfer_round.fixed_matrices(self._plan, tuple(dict.fromkeys(self._rates)))
+        start = transfer_round.Maps.zeros
+        self._trips = {rate: trip_sizes(self._counted(rate).moves(start(self._plan))) for rate in self._rates}
+        (self._score_trip,) = trip_sizes(self._counted(self._rates[0]).score_map(start(self._plan)))
 
-    def _counted(self, rate: float) -> TransferRound:
+    def _counted(self, rate: float) -> transfer_round.TransferRound:
         told = zeros(self._plan.size_b, self._plan.outputs)
-        return TransferRound(self._plan, Count(self._constants), told, rate, first=True)
+        return transfer_round.TransferRound(self._plan, Count(self._constants), told, rate, first=True)
 
     def _setup(self) -> Iterator[Due]:
         (b, a), plan = self.agreement.names, self._plan
-        product = transfer_pass(self.agreement).product(a, b, 0)
-        yield from self._key(a, b, When("setup", 0, KEY_STEP))
+        product = transfer.transfer_pass(self.agreement).product(a, b, 0)
+        yield from self._key(a, b, When("setup", 0, scoring.KEY_STEP))
         yield from self._product(a, b, product, PART_STEP + 1)
         scorings = self.agreement.evaluations_from(0) + 1
-        counted = count_products(plan, self._constants, self._rates, scorings)
+        counted = transfer_round.count_products(plan, self._constants, self._rates, scorings)
         yield from self._prepared(prepared_products(self._constants, counted))
 
     def _round(self, t: int) -> Iterator[Due]:
@@ -309,7 +279,7 @@ class TransferSchedule(Schedule):
             yield from self._trip(sizes, "training", t, step)
 
     def _before_scores(self, phase: str, t: int) -> Iterator[Due]:
-        yield from self._trip(self._score_trip, phase, t, SCORE_TRIP)
+        yield from self._trip(self._score_trip, phase, t, transfer.SCORE_TRIP)
 
 
 SCHEDULES: dict[str, type[LinearSchedule | TransferSchedule]] = {
@@ -321,15 +291,15 @@ SCHEDULES: dict[str, type[LinearSchedule | TransferSchedule]] = {
 
 def read_schedule(settings: Mapping[str, Any], lengths: Lengths | None) -> Schedule:
     """Return the schedule of the settings in a transcript. DataError for a rate that a user wrote."""
-    transfer = settings["objective"] == "transfer"  # the rate of a linear model changes no message
+    by_rate = settings["objective"] == "transfer"  # the rate of a linear model changes no message
     agreement = Agreement(
         settings["objective"],
         settings["scheme"],
         tuple(Member(*member) for member in settings["parties"]),
-        FedBCD(settings["local_steps"], settings["order"]),
-        _called("learning_rate", settings, *RATES) if transfer else Constant(1.0),
-        _called("batches", settings, Batches),
-        _called("stopping", settings, Stopping),
+        schedules.FedBCD(settings["local_steps"], settings["order"]),
+        _called("learning_rate", settings, *RATES) if by_rate else schedules.Constant(1.0),
+        _called("batches", settings, schedules.Batches),
+        _called("stopping", settings, schedules.Stopping),
         width=settings["width"],
         key_holder=settings["key_holder"],
         evaluate_every=settings["evaluate_every"],

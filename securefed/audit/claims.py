@@ -20,7 +20,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from securefed.audit.recorded import Recorded, receipts
 from securefed.crypto import KEY_KINDS, key_kind, protects
@@ -56,29 +56,19 @@ class Claim:
         return asdict(self)
 
 
-class Examined(NamedTuple):
-    """What a check looked at."""
-
-    text: str
-    anything: bool = True
-    """False: there was nothing to check the claim by."""
-
-
-def counted(count: int, what: str, absent: Sequence[str]) -> Examined:
-    """Return how much was examined: nothing, if all of it is in `absent` transcripts."""
-    rest = f"; what {', '.join(absent)} had of it is not here" if absent else ""
-    return Examined(f"{count} {what}{rest}", bool(count) or not absent)
-
-
 class Skipped(Exception):
-    """There is nothing to check a claim by. `applies`: there should have been."""
-
-    def __init__(self, text: str, *, applies: bool = True) -> None:
-        super().__init__(text)
-        self.examined = Examined(text, not applies)
+    """There is nothing to check a claim by."""
 
 
-Outcome = Generator[str, None, Examined]
+def counted(count: int, what: str, absent: Sequence[str]) -> str:
+    """Return how much was examined. Raises Skipped if all of it is in `absent` transcripts."""
+    rest = f"; what {', '.join(absent)} had of it is not here" if absent else ""
+    if not count and absent:
+        raise Skipped(f"0 {what}{rest}")
+    return f"{count} {what}{rest}"
+
+
+Outcome = Generator[str, None, str]
 """Violations, and in the end what was examined."""
 Check = Callable[[Recorded], Outcome]
 
@@ -92,20 +82,20 @@ class Statement:
     check: Check
 
     def about(self, recorded: Recorded) -> Claim:
-        violations, examined = list[str](), Examined("")
+        violations, evidence, checked = list[str](), "", True
         check = self.check(recorded)
         try:
             while True:
                 violations.append(next(check))
         except StopIteration as end:
-            examined = end.value
+            evidence = end.value
         except Skipped as reason:
-            examined = reason.examined
+            evidence, checked = str(reason), False
         except Exception as error:  # noqa: BLE001  # what a check cannot read speaks against the claim
             why = plain_text(error, 80)
             violations.append(f"the transcripts cannot be read for this claim ({why})")
         if not violations:
-            return Claim(self.name, self.text, True, examined.text, examined.anything)
+            return Claim(self.name, self.text, True, evidence, checked)
         more = len(violations) - SHOWN
         evidence = "; ".join(violations[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
         return Claim(self.name, self.text, False, evidence)
@@ -162,7 +152,7 @@ def _clear(recorded: Recorded) -> Outcome:
             continue  # its length is another claim's matter
         elif due is not None and contents != due:
             yield f"{message} holds {', '.join(contents) or 'nothing'} where {', '.join(due)} is due"
-    return Examined(f"{seen} messages sent or received: ciphertexts, shares, masked or public data only")
+    return f"{seen} messages sent or received: ciphertexts, shares, masked or public data only"
 
 
 def _name(part: Part) -> str:
@@ -195,7 +185,7 @@ def _encrypted(recorded: Recorded) -> Outcome:
             if proof not in entry.detail.get("checks", ()):  # that its maker cannot read through masks
                 yield f"{party} took {entry.peer}'s key without a proof that {proof}"
     with_proofs = ", each checked by its proof where it arrived" if proven else ""
-    return Examined(f"{len(recorded.keys)} keys: {', '.join(sorted(strengths))}{with_proofs}")
+    return f"{len(recorded.keys)} keys: {', '.join(sorted(strengths))}{with_proofs}"
 
 
 def _run_keys(recorded: Recorded) -> Outcome:
@@ -212,7 +202,7 @@ def _run_keys(recorded: Recorded) -> Outcome:
                 yield f"{message}: the key is weaker than what is documented"
     if not keys:
         return counted(0, "public keys of this run", recorded.missing)
-    return Examined(f"{len(keys)} public keys of this run: {', '.join(sorted(strengths)) or 'none sent'}")
+    return f"{len(keys)} public keys of this run: {', '.join(sorted(strengths)) or 'none sent'}"
 
 
 def strong_parameters(kind: str) -> dict[str, str]:
@@ -280,7 +270,7 @@ def _named(recorded: Recorded) -> Outcome:
         if not message.opens_scores and not recorded.has_role(message.receiver, kind.receiver, message):
             yield f"{message} goes to somebody who is not its {kind.receiver}"
     kinds = sorted({message.entry.kind for message in recorded.everything})
-    return Examined(f"{len(recorded.everything)} messages of {len(kinds)} kinds: {', '.join(kinds)}")
+    return f"{len(recorded.everything)} messages of {len(kinds)} kinds: {', '.join(kinds)}"
 
 
 @claim("checked", "Everything that arrived was checked before it was used.")
@@ -296,7 +286,7 @@ def _checked(recorded: Recorded) -> Outcome:
         seen += len(arrivals)
         for entry in unmatched(arrivals, transcript.of("checked"), {}):
             yield f"{party} used {entry.kind} of {entry.peer} (round {entry.round}) unchecked"
-    return Examined(f"{seen} arrivals: frame, checksum, scheme, parameter set, key, shape, every number")
+    return f"{seen} arrivals: frame, checksum, scheme, parameter set, key, shape, every number"
 
 
 @claim("agreed", "All parties ran by the same agreement.")
@@ -312,8 +302,8 @@ def _agreed(recorded: Recorded) -> Outcome:
                 yield f"{name} ran{later} by other settings than {first}: {_difference(agreed, expected)}"
     text = f"agreement {str(expected.get('digest'))[:16]} at {', '.join(recorded.transcripts)}"
     if len(recorded.transcripts) == 1:
-        return Examined(f"{text} alone: the others' transcripts are not here", False)
-    return Examined(text)
+        raise Skipped(f"{text} alone: the others' transcripts are not here")
+    return text
 
 
 def _difference(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
@@ -330,7 +320,9 @@ def _receipts(recorded: Recorded) -> Outcome:
     yield from (str(receipt) for receipt in listed if receipt.problems)
     done = sum(receipt.compared for receipt in listed)
     rest = f"; {len(listed) - done} not, one transcript is missing" if done < len(listed) else ""
-    return Examined(f"{done} links compared{rest}", done > 0)
+    if not done:
+        raise Skipped(f"no link compared{rest}")
+    return f"{done} links compared{rest}"
 
 
 @claim("whole", "No transcript was altered after it was written.")
@@ -343,13 +335,13 @@ def _whole(recorded: Recorded) -> Outcome:
     resumed = [entry for transcript in listed for entry in transcript.of("resumed")]
     taken_back = sum(int(entry.detail.get("dropped", 0)) for entry in resumed)
     again = f"; {len(resumed)} times resumed, {taken_back} entries taken back" if resumed else ""
-    return Examined(f"{sum(map(len, listed))} entries in {len(listed)} hash chains{again}")
+    return f"{sum(map(len, listed))} entries in {len(listed)} hash chains{again}"
 
 
 @claim("result", "result.json agrees with the transcripts.")
 def _result(recorded: Recorded) -> Outcome:
     if recorded.result is None:
-        return Examined("no result to compare with", False)
+        raise Skipped("no result to compare with")
     if canonical(recorded.result.get("settings")) != canonical(recorded.settings):
         yield "the result names other settings than the transcripts"
     if recorded.result.get("protected") is not protects(recorded.settings["scheme"]):
@@ -363,7 +355,7 @@ def _result(recorded: Recorded) -> Outcome:
     due = {entry for entry in every if entry[0] not in recorded.unseen_openings} or own
     if due != shown or not own <= shown:
         yield "the result's ledger is not what the openings in the transcripts add up to"
-    return Examined("settings, protection and ledger are those of the transcripts")
+    return "settings, protection and ledger are those of the transcripts"
 
 
 FORM = (_named, _checked, _agreed, _receipts, _whole, _result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from math import prod
 
-from securefed.audit.claims import Examined, Outcome, claim, counted, unmatched
+from securefed.audit.claims import Outcome, Skipped, claim, counted, unmatched
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import KEY_KINDS
 from securefed.crypto.shares import numbers_in
@@ -101,7 +101,9 @@ def _ledger(recorded: Recorded) -> Outcome:
     text = f"at most {worst:.2f} equations an unknown" if entries else "nothing opened in training"
     if recorded.unseen_openings:
         text += f"; what was opened to {', '.join(recorded.unseen_openings)} is not here"
-    return Examined(text, bool(entries) or not recorded.unseen_openings)
+    if not entries and recorded.unseen_openings:
+        raise Skipped(text)
+    return text
 
 
 @claim("scores", "Prediction and evaluation revealed scores only, and to the label party only.")
@@ -128,7 +130,7 @@ def _scores(recorded: Recorded) -> Outcome:
     if not numbers:
         return _no_scores(recorded, "scores were opened, and neither end of that is here")
     each = "one a row" if recorded.outputs == 1 else f"{recorded.outputs} a row"
-    return Examined(f"{numbers} scores, {each}, to {label}")
+    return f"{numbers} scores, {each}, to {label}"
 
 
 SCORED = ("score-part", "scores", "score-share", "score")
@@ -149,11 +151,11 @@ def _scored(recorded: Recorded) -> list[Sent]:
     ]
 
 
-def _no_scores(recorded: Recorded, otherwise: str = "nobody who was scored is here") -> Examined:
-    """Return that there were no scores, or that the scored parties' transcripts are missing."""
+def _no_scores(recorded: Recorded, otherwise: str = "nobody who was scored is here") -> str:
+    """Return that there were no scores. Raises Skipped if the scored parties' transcripts are missing."""
     if any(message.entry.phase in SCORING for message in recorded.everything):
-        return Examined(otherwise, False)
-    return Examined("no scores in this run")
+        raise Skipped(otherwise)
+    return "no scores in this run"
 
 
 @claim("blurred", "The scored parties blurred every score below the agreed precision.")
@@ -170,7 +172,7 @@ def _blurred(recorded: Recorded) -> Outcome:
     if not parts:
         return _no_scores(recorded)
     least = min(bits, default=0)
-    return Examined(f"{len(parts)} parts of scores, noise over 2**-{agreed} in {least} bits or more")
+    return f"{len(parts)} parts of scores, noise over 2**-{agreed} in {least} bits or more"
 
 
 @claim("score-ledger", "The scored parties counted all scores, in ledgers that refuse past their limit.")
@@ -186,7 +188,7 @@ def _score_ledger(recorded: Recorded) -> Outcome:
     if not parts:
         return _no_scores(recorded)
     counts = Counter(message.sender for message in parts)
-    return Examined("; ".join(f"{party}: {count} scorings, counted" for party, count in counts.items()))
+    return "; ".join(f"{party}: {count} scorings, counted" for party, count in counts.items())
 
 
 OPENINGS = (_masked, _mask_once, _sums, _ledger, _scores, _blurred, _score_ledger)

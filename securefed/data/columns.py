@@ -183,12 +183,9 @@ def _limits(numbers: Array) -> Array:
 
     A column of mostly one value has no such middle and is not cut here.
     """
-    limits = np.empty((2, numbers.shape[1]))
-    for place in range(numbers.shape[1]):
-        low, high = np.quantile(numbers[:, place], MIDDLE)
-        width = high - low
-        limits[:, place] = (low - width, high + width) if 0.0 < width < np.inf else (-np.inf, np.inf)
-    return limits
+    low, high = np.array([np.quantile(column, MIDDLE) for column in numbers.T]).T
+    width = high - low
+    return np.where((width > 0.0) & (width < np.inf), [low - width, high + width], [[-np.inf], [np.inf]])
 
 
 def _warn_of_outliers(numbers: Array, limits: Array, names: Sequence[str], owner: str) -> None:

@@ -53,7 +53,6 @@ UNREADABLE = (
     x509.UnsupportedGeneralNameType,
 )
 PKCS8 = serialization.PrivateFormat.PKCS8
-PEM_BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 class IdentityError(TransportError):
@@ -106,15 +105,12 @@ class Certificate:
             raise IdentityError(f"certificate: {len(data)} bytes given, at most {MOST_PEM} are allowed")
         if b"PRIVATE KEY" in data:
             raise IdentityError("certificate: this text holds a private key; hand over the certificate only")
-        block = PEM_BLOCK.search(data)
-        if block is None:
-            raise IdentityError("certificate: no PEM certificate in what was given")
         try:
-            parsed = x509.load_pem_x509_certificate(block.group())
+            parsed = x509.load_pem_x509_certificate(data)
             certificate = cls(parsed.public_bytes(serialization.Encoding.DER))
             _ = certificate.name, certificate.ends  # readable, or refused here
         except UNREADABLE:
-            raise IdentityError("certificate: what was given is not a readable X.509 certificate") from None
+            raise IdentityError("certificate: no readable X.509 certificate in what was given") from None
         return certificate
 
     @classmethod
@@ -235,20 +231,23 @@ def check_validity(
         remedy = f"securefed init {holder} --renew tls"
         remedy = f"{remedy} makes a new one" if holder == name else f"ask {holder} for a new one ({remedy})"
         valid = [each for each in certificates if each.begins <= now < each.ends]
-        for certificate in certificates:
-            end = f"{certificate.ends:%Y-%m-%d %H:%M} UTC"
-            if now >= certificate.ends and valid:
-                text = f"an old certificate of {holder} ended on {end}; delete it from party.toml"
-                yield CertificateFinding(holder, "soon", text)
-            elif now >= certificate.ends:
-                text = f"the certificate of {holder} ended on {end}; {remedy}"
-                yield CertificateFinding(holder, "ended", text)
-            elif now < certificate.begins and not valid:
-                text = f"the certificate of {holder} begins on {certificate.begins:%Y-%m-%d %H:%M} UTC; "
-                yield CertificateFinding(holder, "yet", f"{text}is this machine's clock right?")
-            elif certificate.ends - now < SOON and all(each.ends - now < SOON for each in valid):
-                text = f"the certificate of {holder} ends on {certificate.ends:%Y-%m-%d}; {remedy}"
-                yield CertificateFinding(holder, "soon", text)
+        for each in certificates:
+            end = f"{each.ends:%Y-%m-%d %H:%M} UTC"
+            if now >= each.ends and valid:
+                verdict, text = (
+                    "soon",
+                    f"an old certificate of {holder} ended on {end}; delete it from party.toml",
+                )
+            elif now >= each.ends:
+                verdict, text = "ended", f"the certificate of {holder} ended on {end}; {remedy}"
+            elif now < each.begins and not valid:
+                begin = f"the certificate of {holder} begins on {each.begins:%Y-%m-%d %H:%M} UTC"
+                verdict, text = "yet", f"{begin}; is this machine's clock right?"
+            elif all(one.ends - now < SOON for one in (each, *valid)):
+                verdict, text = "soon", f"the certificate of {holder} ends on {each.ends:%Y-%m-%d}; {remedy}"
+            else:
+                continue
+            yield CertificateFinding(holder, verdict, text)
 
 
 class Identity:

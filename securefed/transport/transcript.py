@@ -51,13 +51,13 @@ from numpy.typing import NDArray
 from securefed.crypto import KEY_KINDS, protects
 from securefed.crypto.wire import HEADER, MAGIC, Kind, Scheme
 from securefed.errors import DataError, plain_text
-from securefed.files import StorageError, check_release, release, storage_error, write_atomically
+from securefed.files import check_release, release, storage_error, write_atomically
 from securefed.transport.message import Message
 
 NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in Kind}
 PREFIX = 8
 """Bytes of an optional length field before a frame."""
-LIMB_BITS, LIMBS, RESIDUE_BITS = np.uint64(21), 5, 15
+LIMB_BITS, LIMBS, RESIDUE_BITS = 21, 5, 15
 GROUP_BITS = 3
 """Bits that are tested together."""
 MOST_WORDS, LEAST_WORDS = 512, 64
@@ -141,36 +141,33 @@ def looks_random(body: memoryview | bytes, scheme: str) -> bool | None:
     Ciphertexts, masked values and masks are uniform there, except for CKKS's last byte: residues have 60
     bits. Floating-point numbers and fixed-point integers are not: their signs and exponents repeat.
     """
-    words = np.frombuffer(body, "<u8", len(body) // 8, len(body) % 8)[-MOST_WORDS:]
+    words = np.frombuffer(body, "<i8", len(body) // 8, len(body) % 8)[-MOST_WORDS:]
     if len(words) < LEAST_WORDS:
         return None
-    places = 8 * np.arange(KEY_KINDS[scheme].random_bytes, dtype=np.uint64) + np.uint64(8 - GROUP_BITS)
+    places = 8 * np.arange(1, 1 + KEY_KINDS[scheme].random_bytes) - GROUP_BITS
     return _uniform(words >> places[:, None])
 
 
 def looks_uniform(payload: bytes, looks: str) -> bool | None:
     """Test the bits of limbs that a kind of payload without frames must have ("ciphertext", "numbers:n")."""
-    words = np.frombuffer(payload, "<u8", len(payload) // 8)
+    words = np.frombuffer(payload, "<i8", len(payload) // 8)
     if looks == "ciphertext":
-        limbs = words[:MOST_WORDS] >> LIMB_BITS * np.arange(3, dtype=np.uint64)[:, None]
+        limbs = words[:MOST_WORDS] >> LIMB_BITS * np.arange(3)[:, None]
         bits = [RESIDUE_BITS] * 3
     else:  # limb l of all numbers comes before limb l + 1 of any
         count, total = 3 * len(words) // LIMBS, int(looks.partition(":")[2])
         places = count * np.arange(LIMBS)[:, None] + np.arange(min(count, MOST_WORDS))
         slots, places = np.divmod(places, max(len(words), 1))
-        limbs = words[places] >> LIMB_BITS * slots.astype(np.uint64)
-        bits = [min(max(total - int(LIMB_BITS) * limb, 0), int(LIMB_BITS)) for limb in range(LIMBS)]
-    return _uniform(
-        np.concatenate(
-            [
-                limb >> np.arange(0, most - GROUP_BITS + 1, GROUP_BITS, dtype=np.uint64)[:, None]
-                for limb, most in zip(limbs, bits, strict=True)
-            ]
-        )
-    )
+        limbs = words[places] >> LIMB_BITS * slots
+        bits = [min(max(total - LIMB_BITS * limb, 0), LIMB_BITS) for limb in range(LIMBS)]
+    groups = [
+        limb >> np.arange(0, most - GROUP_BITS + 1, GROUP_BITS)[:, None]
+        for limb, most in zip(limbs, bits, strict=True)
+    ]
+    return _uniform(np.concatenate(groups))
 
 
-def _uniform(groups: NDArray[np.uint64]) -> bool | None:
+def _uniform(groups: NDArray[np.int64]) -> bool | None:
     """Test the lowest bits by Pearson's chi-square, at each place (row) and over all places together.
 
     Few numbers are only tested together. Returns None if there are too few for that.
@@ -178,10 +175,9 @@ def _uniform(groups: NDArray[np.uint64]) -> bool | None:
     (places, count), values = groups.shape, 1 << GROUP_BITS
     if places * count < LEAST_WORDS:
         return None
-    numbered = (groups & np.uint64(values - 1)) + np.uint64(values) * np.arange(places, dtype=np.uint64)[
-        :, None
-    ]
-    counts = np.bincount(numbered.ravel().astype(np.intp), minlength=values * places).reshape(places, values)
+    numbered = groups & (values - 1)
+    numbered += values * np.arange(places)[:, None]
+    counts = np.bincount(numbered.ravel(), minlength=values * places).reshape(places, values)
     tested = np.vstack([counts.sum(axis=0), *([counts] if count >= LEAST_WORDS else [])])
     # The sum of (count - expected)^2 / expected.
     totals = tested.sum(axis=1)
@@ -192,6 +188,7 @@ def _uniform(groups: NDArray[np.uint64]) -> bool | None:
 FORMAT = 2
 PRINT_BYTES = 12
 MOST_NUMBER = 1 << 62
+Line = bytes
 MOST_SECONDS = 1.0
 """A line waits at most so long, until the next entry, before it is written to the file."""
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -256,8 +253,6 @@ class Transcript:
         self._read = False
         self._secret = os.urandom(32)
         self._stream: IO[bytes] | None = None
-        self._lines: list[bytes] = []
-        """Lines that are not in the file yet."""
         self._written = 0.0
 
     @property
@@ -307,13 +302,10 @@ class Transcript:
         content = _content(entry)
         linked = Entry(**{**vars(entry), "chain": _chained(self.head, content)})
         self.entries.append(linked)
-        if self._stream is not None:
-            self._lines.append(_line(content, linked.chain))
-            # What a key opened and sends is in the file before it leaves: others may have finished the round
-            # with it, and a key-holder that is killed then has no checkpoint of that round.
-            answer = entry.event == "opened" or (entry.event == "sent" and entry.kind.endswith("opening"))
-            if answer or time.monotonic() > self._written + MOST_SECONDS:
-                self.flush()
+        # What a key opened and sends is in the file before it leaves: others may have finished the round with
+        # it, and a key-holder that is killed then has no checkpoint of that round.
+        answer = entry.event == "opened" or (entry.event == "sent" and entry.kind.endswith("opening"))
+        self._write(_line(content, linked.chain), now=answer)
         if self._on_entry is not None:
             self._on_entry(linked)
 
@@ -379,38 +371,39 @@ class Transcript:
     def stream_to(self, path: str | Path) -> None:
         """Write the lines so far as a whole, and further ones by `flush`. Raises StorageError."""
         self.close()
-        self.path = Path(path)
+        self.path, self._written = Path(path), time.monotonic()
         lines = [_line(_content(entry), entry.chain) for entry in self.entries]
         write_atomically(self.path, b"".join([canonical(self.header) + b"\n", *lines]), mode=0o644)
         try:
-            self._stream = self.path.open("ab", buffering=0)
+            self._stream = self.path.open("ab")
         except OSError as error:
             raise storage_error(self.path, error) from None
 
-    def flush(self) -> None:
-        """Write to the file what is not in it yet. Raises StorageError."""
-        self._written = time.monotonic()
-        if self._stream is None or self.path is None or not self._lines:
+    def _write(self, line: Line, *, now: bool) -> None:
+        """Append a line to the file: `now`, or with one of the next. Raises StorageError."""
+        if self._stream is None or self.path is None:
             return
-        lines, self._lines = memoryview(b"".join(self._lines)), []
         try:
-            while lines:
-                lines = lines[self._stream.write(lines) :]
+            self._stream.write(line)
+            if now or time.monotonic() > self._written + MOST_SECONDS:
+                self._stream.flush()
+                self._written = time.monotonic()
         except OSError as error:
             self.abandon()
             raise storage_error(self.path, error) from None
 
+    def flush(self) -> None:
+        """Write to the file what is not in it yet. Raises StorageError."""
+        self._write(b"", now=True)
+
     def close(self) -> None:
         """End a file that `stream_to` began. Its last line has the number of entries, so that a cut shows."""
-        self._lines.append(canonical({"end": len(self.entries), "chain": self.head}) + b"\n")
-        self.flush()
+        self._write(canonical({"end": len(self.entries), "chain": self.head}) + b"\n", now=True)
         self.abandon()
 
     def abandon(self) -> None:
         """Let go of the file. Without the last line it is whole up to here, and has no end."""
-        with suppress(StorageError):
-            self.flush()
-        stream, self._stream, self._lines = self._stream, None, []
+        stream, self._stream = self._stream, None
         if stream is not None:
             with suppress(OSError):
                 stream.close()

@@ -107,7 +107,7 @@ def test_a_disk_that_is_full_is_one_named_error(tmp_path: Path) -> None:
     path = tmp_path / "transcript-bank.jsonl"
     transcript = start_transcript(path, "bank", "r")
     transcript.abandon()
-    transcript._stream = Path("/dev/full").open("ab", buffering=0)  # noqa: SIM115
+    transcript._stream = Path("/dev/full").open("ab")  # noqa: SIM115
     transcript.message("sent", message("contribution", 0, 0), "training")
     with pytest.raises(StorageError, match="No space left on device"):
         transcript.flush()
