@@ -13,17 +13,31 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from securefed.errors import DataError
 from securefed.protocols.messages import KINDS
-from securefed.transport import Event, Network, Path
+from securefed.transport import Network, Path
 
 COLUMNS = {"setup": "setup", "exchange": "exchange", "opening": "steps"}
 PURPOSES = {name: COLUMNS[kind.traffic] for name, kind in KINDS.items() if kind.traffic in COLUMNS}
 """What a kind of message is sent for, after the setup; the rest is "other"."""
 SEGMENTS = {"setup": "setup", "exchange": "exchange", "round": "steps"}
 """What the work before a mark was for."""
+
+
+class Event(NamedTuple):
+    """An event on a party's clock (`Link.events`): `seconds` of work, and what ended them."""
+
+    seconds: float
+    what: str
+    """A message "sent" or "received", or a "mark" of the program."""
+    name: str
+    """The kind of the message, or the name of the mark."""
+    round: int = 0
+    step: int = 0
+    peer: str = ""
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,12 +136,9 @@ def _purposes(events: Sequence[Event]) -> list[str]:
     return found[::-1]
 
 
-def write_events(events: Mapping[str, Sequence[Event]]) -> dict[str, list[list[Any]]]:
+def write_events(events: Mapping[str, Sequence[tuple[Any, ...]]]) -> dict[str, list[list[Any]]]:
     """For JSON, short."""
-    return {
-        name: [[e.seconds, e.what, e.name, e.round, e.step, e.peer, e.size] for e in listed]
-        for name, listed in events.items()
-    }
+    return {name: [list(event) for event in listed] for name, listed in events.items()}
 
 
 def read_events(rows: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, list[Event]]:

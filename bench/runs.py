@@ -26,12 +26,11 @@ from tqdm import tqdm
 import securefed
 from bench import machine
 from bench.blind_transfer import BlindTransfer
-from bench.replay import read_events, write_events
+from bench.replay import Event, read_events, write_events
 from bench.simulate import Finished, Simulation, Task, finish
 from securefed.errors import DataError
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
-from securefed.transport import Event
 
 Order = Literal["parallel", "sequential"]
 
@@ -178,7 +177,8 @@ def _record(spec: Spec, finished: Finished, begun: float, load: float) -> Record
         "seconds": round(time.time() - begun, 1),
         "load": round(max(load, os.getloadavg()[0]), 1),
     }
-    events = {name: list(link.events) for name, link in finished.links.items()} if spec.timed else {}
+    links = finished.links if spec.timed else {}
+    events = {name: [Event(*each) for each in link.events] for name, link in links.items()}
     return Record(spec.to_dict(), finished.points, finished.reason, events, _sent(finished), ledger, facts)
 
 

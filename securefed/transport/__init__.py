@@ -6,7 +6,6 @@ from securefed.transport.link import Link, LocalRun, Program, run_local
 from securefed.transport.message import (
     NETWORKS,
     Deadlock,
-    Event,
     IllegalMessage,
     Message,
     Network,
@@ -25,7 +24,6 @@ __all__ = [
     "NETWORKS",
     "Deadlock",
     "Entry",
-    "Event",
     "IllegalMessage",
     "Link",
     "LocalRun",

@@ -26,7 +26,6 @@ from typing import Any
 
 from securefed.transport.message import (
     Deadlock,
-    Event,
     Message,
     Network,
     OutOfOrder,
@@ -82,8 +81,10 @@ class Link:
         """Time spent off the clock (evaluation)."""
         self.activities: dict[str, float] = {}
         """Seconds of this party's own work by activity."""
-        self.events: list[Event] = []
-        """Events on the clock, in order."""
+        self.events: list[tuple[float, str, str, int, int, str, int]] = []
+        """Events on the clock, in order: seconds of work, and what ended them. That is a message "sent" or
+        "received" or a "mark", with its kind or name, round, step, peer and size.
+        """
         self._kinds = frozenset(kinds)
         self._looks = {
             name: str(getattr(kind, "looks", ""))
@@ -175,7 +176,7 @@ class Link:
     settle = _work
 
     def _event(self, what: str, name: str, round: int, step: int, peer: str = "", size: int = 0) -> None:
-        self.events.append(Event(self._worked, what, name, round, step, peer, size))
+        self.events.append((self._worked, what, name, round, step, peer, size))
         self._worked = 0.0
 
     def mark(self, name: str, round: int = 0) -> None:

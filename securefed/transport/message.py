@@ -68,24 +68,6 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Event:
-    """An event on a party's clock: `seconds` of work, and what ended them.
-
-    That is a message "sent" or "received", or a "mark" of its program. All parties' events together determine
-    the run's time on any network.
-    """
-
-    seconds: float
-    what: str
-    name: str
-    """The kind of the message, or the name of the mark."""
-    round: int = 0
-    step: int = 0
-    peer: str = ""
-    size: int = 0
-
-
-@dataclass(frozen=True)
 class Network:
     """A link between each two parties: `bandwidth` in bit/s, `latency` in seconds one way."""
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.replay import Event
 from bench.runs import Record, source_digest
 from bench.table2_rows import Cells
-from securefed.transport import Event, Network
+from securefed.transport import Network
 
 SLOW = Network("slow", 8000.0, 0.25)
 """1000 bytes a second."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from securefed.transport import Event, Link, LocalRun, Network, run_local
+from bench.replay import Event
+from securefed.transport import Link, LocalRun, Network, run_local
 
 NETWORK = Network("slow", 8000.0, 0.25)  # 1000 bytes a second
 
