@@ -81,7 +81,7 @@ class LinearAssembly(Assembly[LinearSettings]):
         settings = self.settings
         automatic = isinstance(as_learning_rate(settings.learning_rate), Automatic) and settings.by_gradient
         linear = all(member.is_linear for member in members)
-        again = settings.refit and not settings.opens_gradients and automatic and linear
+        again = settings.refit and settings.trains_like != "own-gradient" and automatic and linear
         if not again or settings.monitoring.every or settings.option("batch_size"):
             return 0
         return int(settings.rounds) // REFIT_SHARE
@@ -131,7 +131,7 @@ class LinearAssembly(Assembly[LinearSettings]):
                 ("loss", settings.loss),
                 ("l2", settings.penalty(rows)),
                 ("margin_bound", settings.option("margin_bound")),
-                *((("like", "blind"),) if settings.like_blind and not blind else ()),
+                *((("like", "blind"),) if settings.trains_like == "blind" and not blind else ()),
             ),
         )
 

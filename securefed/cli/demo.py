@@ -90,7 +90,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if settings.key_holder is not None:
         terminal.say(f"  {HELPER} has no data; it {'helps' if settings.blind else 'holds the key'}")
     options = ["--log-format", args.log_format, *["-q"] * args.quiet, *["-v"] * args.verbose]
-    demo = DemoRun(folder, data, settings, terminal, options)
+    demo = DemoRun(folder, data, table, terminal, options)
     with interruptible():
         try:
             with demo:

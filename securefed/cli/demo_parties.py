@@ -39,13 +39,14 @@ class DemoRun:
     """All parties of one demonstration. Use it in a with statement: no process outlives it."""
 
     def __init__(
-        self, folder: Path, data: DemoData, run: RunSettings, terminal: Terminal, options: Sequence[str]
+        self, folder: Path, data: DemoData, table: dict[str, Any], terminal: Terminal, options: Sequence[str]
     ) -> None:
-        """`options`: how the label party says what it says."""
-        self.folder, self._data, self._run, self._terminal = folder, data, run, terminal
+        """`table`: [run]. `options`: how the label party says what it says."""
+        self.folder, self._data, self._table, self._terminal = folder, data, table, terminal
         self._options = options
         self._passphrase = secrets.token_urlsafe(24)
-        self.everybody = list(run.everybody)
+        self._run = RunSettings.of(table)
+        self.everybody = list(self._run.everybody)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._began = time.monotonic()
         self.wall = 0.0
@@ -104,7 +105,7 @@ class DemoRun:
                 "peers": {
                     peer: {"address": addresses[peer], "certificate": f"peers/{peer}.pem"} for peer in peers
                 },
-                "run": self._run.run_table(),
+                "run": self._table,
             }
             if name == HELPER:
                 tables["party"]["role"] = "key-holder"

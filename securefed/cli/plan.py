@@ -180,7 +180,5 @@ def _show(scheme: str, table: list[Estimate], terminal: Terminal) -> None:
     if table[0].memory:
         memory = size(table[0].memory)
         terminal.result(f"  {memory} of memory at each of the two parties that hold shares")
-    for line in dict.fromkeys(line for row in table for line in row.warnings):
-        terminal.warn(line)
     if (refused := next((row for row in table if row.refused), None)) is not None:
         terminal.warn(f"from Q = {refused.local_steps} on the ledger refuses: {refused.refused}")

@@ -49,7 +49,6 @@ from securefed.transport import Network, get_network
 
 PRACTICAL_COLUMNS = 2000
 """Columns of all parties together that take less than a minute on two cores."""
-MOST_SECONDS = 3600.0
 WORD = 8
 WINDOWS = 128 << 20
 """Bytes for blocks of ciphertexts in transit."""
@@ -93,23 +92,6 @@ def check_memory(agreement: Agreement, memory: int | None = None) -> None:
             f" {due / 1e9:.1f} GB at each of two parties, this machine has {there / 1e9:.1f} GB; up to"
             f" {PRACTICAL_COLUMNS:,} columns are practical. Use fewer columns, or protection=OwnGradient()"
         )
-
-
-def too_large(agreement: Agreement, seconds: float, memory: int | None = None) -> list[str]:
-    """Return warnings about a blind run that takes that many seconds."""
-    lines, columns, due = [], _columns(agreement), peak_memory(agreement)
-    there = machine_memory() if memory is None else memory
-    if due > there / 2:
-        lines.append(
-            f"{columns:,} columns in all take {due / 1e9:.1f} GB at each of two parties, more than half of"
-            f" this machine's {there / 1e9:.1f} GB"
-        )
-    if columns > PRACTICAL_COLUMNS or seconds > MOST_SECONDS:
-        lines.append(
-            f"{columns:,} columns in all and {agreement.common_rows:,} rows take about"
-            f" {seconds / 60:,.0f} minutes; up to {PRACTICAL_COLUMNS:,} columns are practical on two cores"
-        )
-    return lines
 
 
 def _columns(agreement: Agreement) -> int:
@@ -167,8 +149,6 @@ class Estimate:
     setup_bytes: int = 0
     memory: int = 0
     """The most bytes at a share-holding party of a blind run; 0 for other runs."""
-    warnings: tuple[str, ...] = ()
-    """Warnings about the size of a blind run."""
 
     @property
     def seconds(self) -> float:
@@ -232,11 +212,9 @@ def estimates(
 
 
 def _blind(scenario: Scenario, network: Network, workers: int) -> Estimate:
-    plan, agreement = _grown(scenario, network, workers), scenario.agreement
     once, each = _blind_bytes(scenario)
-    plan = replace(plan, bytes=each, setup_bytes=once)
-    warnings = too_large(agreement, plan.total)
-    return replace(plan, memory=peak_memory(agreement), warnings=tuple(warnings))
+    plan = _grown(scenario, network, workers)
+    return replace(plan, bytes=each, setup_bytes=once, memory=peak_memory(scenario.agreement))
 
 
 def _blind_bytes(scenario: Scenario) -> tuple[int, int]:

@@ -28,7 +28,7 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
     if not parties:
         others = ("shop", "insurer", "bank") if key_holder else ("shop", "bank")
         parties = others if key_holder or name in others else (name, "bank")
-    objective, third = "linear", None if len(parties) == 2 else name if key_holder else "notary"
+    third = None if len(parties) == 2 else name if key_holder else "notary"
     own: dict[str, Any] = {"name": name, "role": "key-holder" if key_holder else "data", "listen": listen}
     data: dict[str, Any] = {"file": f"{name}.csv", "id": "id"}
     if name == parties[-1]:
@@ -67,15 +67,15 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
         "# The party without data, with three parties or more.",
         '#key_holder = "notary"' if third is None else f'key_holder = "{third}"',
         '# "linear": all have the same people; "transfer": two parties share some.',
-        f'objective = "{objective}"',
-        *_lines(run_settings(objective), {}),
+        'objective = "linear"',
+        *_lines(run_settings("linear"), {}),
         "",
         "# What training reveals:",
         *(f'#   "{kind.kind}": {kind.summary}' for kind in PROTECTIONS.values()),
         "[run.protection]",
         f'kind = "{Blind.kind}"',
-        *_lines(in_file(Blind, objective), {"scheme": declared(Blind)["scheme"].default}),
-        *_others(objective),
+        *_lines(in_file(Blind, "linear"), {"scheme": declared(Blind)["scheme"].default}),
+        *_others("linear"),
         "",
     ]
     return "\n".join(parts)

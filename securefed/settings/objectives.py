@@ -209,6 +209,11 @@ class ObjectiveSettings(Declared):
         return isinstance(self.protection, Blind)
 
     @property
+    def trains_like(self) -> str:
+        """The kind of protection whose arithmetic is made, under encryption or in the clear."""
+        return getattr(self.protection, "like", None) or self.protection.kind
+
+    @property
     def loss_function(self) -> Loss:
         """What labels and scores are about."""
         return get_loss("logistic")
@@ -314,7 +319,7 @@ class LinearSettings(ObjectiveSettings):
     @property
     def exact(self) -> bool:
         """Whether the exact loss is trained, which only a run without protection can."""
-        return isinstance(self.protection, Plain) and self.protection.like is None
+        return self.trains_like == Plain.kind
 
     @property
     def taylor(self) -> bool:
@@ -334,18 +339,8 @@ class LinearSettings(ObjectiveSettings):
         return self.blind and self.loss_function.binary and not self.option("release")
 
     @property
-    def like_blind(self) -> bool:
-        """Whether a blind run trains the same."""
-        return self.blind or getattr(self.protection, "like", None) == "blind"
-
-    @property
     def weighs_rare_classes(self) -> bool:
-        return self.like_blind and self.loss == "logistic" and not self.option("dp_noise")
-
-    @property
-    def opens_gradients(self) -> bool:
-        """Whether rounds show gradients, or are to be like those that do."""
-        return "own-gradient" in (self.protection.kind, getattr(self.protection, "like", None))
+        return self.trains_like == Blind.kind and self.loss == "logistic" and not self.option("dp_noise")
 
     def for_parties(self, count: int) -> Self:
         return replace(self, rounds=automatic_rounds(max(1, count))) if self.rounds == "auto" else self

@@ -206,13 +206,11 @@ class PartyFile:
             raise SettingError(f"parties: {', '.join(shared.parties)} given, this party is {name!r}")
         if self.data is None:
             raise SettingError("data: missing; a party needs the table [data] with its file")
-        if self.data.label is not None and not self.is_label_party:
+        if (self.data.label is not None) != self.is_label_party:
+            label = "missing" if self.data.label is None else f"{self.data.label!r} given"
             raise SettingError(
-                f"label: {self.data.label!r} given, and the label party is {shared.label_party} "
-                "(the last of run.parties)"
+                f"label: {label}; the label party is {shared.label_party} (the last of run.parties)"
             )
-        if self.data.label is None and self.is_label_party:
-            raise SettingError(f"label: missing; {name} is the label party (the last of run.parties)")
         if self.data.id is None and shared.alignment == "psi":
             raise SettingError('id: missing; alignment "psi" needs the column that says who a row is about')
 
@@ -224,13 +222,13 @@ def _table(path: Path, table: Table, name: str) -> dict[str, Any]:
     return inner
 
 
-def _section(path: Path, table: Table, name: str, kind: type[Any]) -> dict[str, Any]:
+def _section(path: Path, table: Table, name: str, kind: type[T]) -> T:
     values, settings = _table(path, table, name), declared(kind)
     check_keys(f"{path} [{name}]", values, settings)
     for each in settings.values():
         if each.default is MISSING and each.name not in values:
             raise SettingError(f"{path} [{name}]: {each.name} is missing")
-    return values
+    return kind(**values)
 
 
 def _peer(path: Path, name: str, table: Any) -> Peer:
@@ -279,11 +277,9 @@ def read_what_is_right(path: Path) -> tuple[PartyFile | None, list[str]]:
     if table is None:
         return None, problems
     tried(check_keys, str(path), table, ("party", "data", "peers", "run"))
-    own = tried(lambda: OwnSettings(**_section(path, table, "party", OwnSettings)))
+    own = tried(_section, path, table, "party", OwnSettings)
     shared = tried(lambda: RunSettings.of(_table(path, table, "run")))
-    data = None
-    if "data" in table:
-        data = tried(lambda: DataSettings(**_section(path, table, "data", DataSettings)))
+    data = tried(_section, path, table, "data", DataSettings) if "data" in table else None
     tables = table.get("peers", {})
     entries = tables.items() if isinstance(tables, dict) else ()
     each = {name: tried(_peer, path, name, entry) for name, entry in entries}

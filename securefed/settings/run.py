@@ -177,14 +177,6 @@ class RunSettings(Declared):
     def blind(self) -> bool:
         return self.settings.blind
 
-    def run_table(self) -> dict[str, Any]:
-        """The table [run], complete: what `of` takes."""
-        told = {key: value for key, value in self.to_dict().items() if value is not None}
-        kind = told.pop("protection")
-        parts = {key: told.pop(key) for key in list(told) if key.startswith("protection.")}
-        own = {key.removeprefix("protection."): value for key, value in parts.items()}
-        return {**told, "protection": {"kind": kind, **own}}
-
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, defaults included, for the peers to compare."""
         settings, objective = self.settings, self.objective

@@ -19,7 +19,6 @@ from securefed.plan.planner import (
     check_memory,
     estimates,
     peak_memory,
-    too_large,
 )
 from securefed.plan.rehearsal import Scenario
 from securefed.protocols.own_gradient.ledger import LedgerWarning
@@ -107,7 +106,7 @@ def test_a_blind_run_is_forecast_for_the_rounds_that_it_will_have() -> None:
         assert 0 < row.seconds < row.setup < 10 and row.setup_communication > 0
         assert row.total_bytes == row.setup_bytes + row.rounds * row.bytes and row.setup_bytes > 1000
         assert not row.refused and row.reveal == "nothing" and row.ciphertexts == 0
-        assert row.memory > 40 * 6**2 and not row.warnings
+        assert row.memory > 40 * 6**2
 
 
 def test_a_forecast_is_near_a_real_run() -> None:
@@ -129,10 +128,5 @@ def test_tables_that_are_too_wide_are_refused_with_figures() -> None:
     ):
         check_memory(wide, 4 * 10**9)
     check_memory(wide, 8 * 10**9)
-    half, slow = too_large(wide, 7200.0, 8 * 10**9)
-    assert "more than half of this machine's 8.0 GB" in half
-    assert "about 120 minutes; up to 2,000 columns are practical" in slow
-    narrow = Scenario(LinearSettings(), {"shop": 30, "bank": 30}, 100).agreement
-    assert too_large(narrow, 10.0) == []
     held = Scenario(LinearSettings(), {"shop": 3000, "bank": 2999}, 100, holdout_rows=20).agreement
     assert peak_memory(held) > due, "all rows and the training rows have a matrix each"
