@@ -7,7 +7,7 @@ peer, damaged files, an operator's mistakes. Parties that end are started again 
 A run *survived* when all parties end with exit code 0, the same rounds, transcripts that agree, the model of
 an unbroken run, and each score booked once. It is *lost* when a party ends with exit code 2, a traceback or
 another model, and *stuck* when it takes longer than everything that may be waited for. A failure is printed
-with its seed: `--seed N --faults 40 --scene NAME` plays that run again with the same choices. Processes are
+with its seed: `--seed N --faults 60 --scene NAME` plays that run again with the same choices. Processes are
 not deterministic.
 """
 
@@ -82,7 +82,7 @@ QUICK = ("plain", "scored")
 KINDS_NEEDED = 10
 GROWTH_MB = 200.0
 """More memory than in an unbroken run: what no fault may cause."""
-FAULTS_A_RUN, QUICK_FAULTS = 40, 14
+FAULTS_A_RUN, QUICK_FAULTS = 60, 14
 """At most: a run may end before."""
 ENDINGS: dict[str, Callable[[Fleet, int], Outcome]] = {"expiry": expiry, "middlebox": middlebox}
 SLOW_TO_END = (

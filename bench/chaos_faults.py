@@ -27,8 +27,8 @@ __all__ = ["KINDS", "Outcome", "Torment", "control_characters", "traceback_of"]
 
 STUCK_SECONDS = 420.0
 """After the last fault. Everything that a party waits for is over before."""
-LONGEST_PAUSE = 5.0
-PROGRESS = (0, 0, 1, 600)
+LONGEST_PAUSE = 4.0
+PROGRESS = (0, 0, 0, 1, 600)
 """Bytes of events that parties write between two faults, so that faults meet a training at any load."""
 KINDS = (
     *FAULTS,

@@ -81,6 +81,7 @@ class Fleet:
         self._ways: dict[tuple[str, str], int] = {}
         self._begun: dict[str, int] = {}
         """Where the log of each party's current process begins."""
+        self._events_begun: dict[str, int] = {}
         self.everybody = [*names, *([HOLDER] if len(names) > 2 else [])]
         self.environment = os.environ | {
             "SECUREFED_PASSPHRASE": secrets.token_urlsafe(24),
@@ -206,12 +207,13 @@ class Fleet:
 
     def start(self, name: str, *, head: bool = False) -> None:
         """Start a party. `head`: its results go to a reader that closes the pipe at once."""
-        events = str(self.folder / f"{name}.events")
+        events = self.folder / f"{name}.events"
         self._begun[name] = len(self.log(name))
+        self._events_begun[name] = events.stat().st_size if events.exists() else 0
         with (self.folder / f"{name}.log").open("ab") as log:
             reader, writer = os.pipe() if head else (None, log.fileno())
             self.processes[name] = subprocess.Popen(
-                self.command(name, "--resume", "--events", events),
+                self.command(name, "--resume", "--events", str(events)),
                 cwd=ROOT,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -274,10 +276,10 @@ class Fleet:
         return self.folder / name / "runs" / "chaos" / f"checkpoints-{name}.sfc"
 
     def round(self, name: str) -> int:
-        """The last round that a party reported, 0 before the first."""
+        """The last round that a party's current process reported, 0 before the first."""
         path = self.folder / f"{name}.events"
-        lines = path.read_bytes().splitlines()[-3:] if path.exists() else []
-        for line in reversed(lines):
+        written = path.read_bytes()[self._events_begun[name] :] if path.exists() else b""
+        for line in reversed(written.splitlines()[-3:]):
             with suppress(ValueError):
                 event = json.loads(line)
                 if event["event"] == "round":
