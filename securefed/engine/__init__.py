@@ -7,8 +7,7 @@ The crypto layer cuts heavy work into independent pieces and hands them to a map
     "serial"         this process alone
     "processes"      one process for each core; an integer says how many
     "ray"            a Ray cluster: the one that RAY_ADDRESS names, or one on this machine
-    "ray://..."      the Ray cluster at this address; ?cpus=2&memory_gib=4&resource=NAME behind it, or behind
-                     "ray", is what a piece of work asks for
+    "ray://..."      the Ray cluster at this address
 
 Pieces carry public keys, ciphertexts and a party's own numbers, never a secret key of another party. Under
 RLWE they carry no secret key at all. Ray's own settings apply: RAY_ADDRESS, and where the cluster asks for a
@@ -21,7 +20,6 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 from securefed.crypto import SCHEMES
 from securefed.declare import check_choice, check_integer
@@ -35,7 +33,6 @@ R = TypeVar("R")
 RETRIES = 3
 """Retries of a piece whose worker or node was lost."""
 CONNECT_SECONDS = 10.0
-REQUESTS = "cpus, memory_gib and resource are allowed"
 
 
 class Ray(Closing):
@@ -46,9 +43,7 @@ class Ray(Closing):
     """
 
     def __init__(self, address: str | None = None) -> None:
-        where, _, request = (address or "").partition("?")
-        self._address = where or None
-        self._request = _request(request)
+        self._address = address
         self._ray: Any = None
         self._task: Any = None
         self._joined = False
@@ -57,13 +52,12 @@ class Ray(Closing):
 
     @property
     def workers(self) -> int:
-        cpus = float(self._connected().cluster_resources().get("CPU", 1))
-        return max(1, int(cpus / max(self._request["num_cpus"], 1e-3)))
+        return max(1, int(self._connected().cluster_resources().get("CPU", 1)))
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         ray = self._connected()
         if self._task is None:  # made once: a cluster is told of every new one, and its workers ask for it
-            self._task = ray.remote(_done).options(max_retries=RETRIES, **self._request)
+            self._task = ray.remote(_done).options(max_retries=RETRIES)
         pending = [self._task.remote(function, item) for item in items]
         try:
             results: list[R] = ray.get(pending)
@@ -123,26 +117,6 @@ def _unreached(address: str | None, error: Exception) -> SettingError:
     return SettingError(f"engine: no Ray cluster at {address or 'this machine'}: {line}")
 
 
-def _request(text: str) -> dict[str, Any]:
-    """Parse what one piece asks the cluster for, from the end of an address."""
-    options: dict[str, Any] = {"num_cpus": 1.0}
-    for name, value in parse_qsl(text, keep_blank_values=True):
-        if name == "resource":
-            options["resources"] = {value: 0.001}  # present on the nodes that may work for this party
-            continue
-        try:
-            number = float(value)
-        except ValueError:
-            number = 0.0
-        if name not in ("cpus", "memory_gib") or not 0 < number < 1e6:
-            raise SettingError(f"engine: {name}={value} given behind the address, {REQUESTS}")
-        if name == "cpus":
-            options["num_cpus"] = number
-        else:
-            options["memory"] = int(number * 2**30)
-    return options
-
-
 Engine = SerialEngine | Processes | Ray
 
 
@@ -153,10 +127,8 @@ def get_engine(value: object, scheme: str) -> Engine:
     if value is None:
         return Processes(cores()) if SCHEMES[scheme].parallel and cores() > 1 else SerialEngine()
     if isinstance(value, str):
-        if value.startswith("ray://"):
-            return Ray(value)
-        if value.partition("?")[0] == "ray":
-            return Ray(value.removeprefix("ray"))
+        if value == "ray" or value.startswith("ray://"):
+            return Ray(value if value != "ray" else None)
         check_choice("engine", value, ("serial", "processes", "ray"))
         return SerialEngine() if value == "serial" else Processes(cores())
     if isinstance(value, bool) or not isinstance(value, int):

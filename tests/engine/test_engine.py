@@ -272,15 +272,6 @@ def test_workers_end_with_the_engine() -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
-def test_what_a_piece_asks_a_cluster_for() -> None:
-    engine = Ray("ray://head:1?cpus=2&memory_gib=4&resource=ours")
-    assert engine._request == {"num_cpus": 2.0, "memory": 4 << 30, "resources": {"ours": 0.001}}
-    assert isinstance(get_engine("ray?cpus=0.5", "ckks"), Ray)
-    for bad in ("ray://head:1?cpus=0", "ray?gpus=1", "ray?memory_gib=much"):
-        with pytest.raises(SettingError, match="cpus, memory_gib and resource are allowed"):
-            get_engine(bad, "ckks")
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_pool_that_cannot_start_says_so_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(multiprocessing.active_children())
