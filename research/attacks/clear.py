@@ -66,32 +66,23 @@ class ClearKey(CrossKey):
     lengths = LENGTHS
 
     def __init__(self) -> None:
-        self._erased = False
+        super().__init__(b"clear")
 
-    def _check(self) -> None:
-        if self._erased:
-            raise BadKey("the secret key was erased: it reads and encrypts nothing any more")
-
-    def public(self, nonce: bytes) -> bytes:
-        self._check()
-        return nonce
+    def _public(self, nonce: bytes) -> bytes:
+        return bytes(self._secret and nonce)
 
     def _encrypt(
         self, product: Product, blocks: Sequence[int], operand: Operand, mapper: Mapper, repeatable: bool
     ) -> list[bytes]:
-        self._check()
+        _ = self._secret  # raises once it is erased
         return [to_bytes(limbs_of(self._rows(product, block, operand))) for block in blocks]
 
     def _read(self, product: Product, reply: bytes) -> Share:
-        self._check()
+        _ = self._secret
         return from_bytes(reply, (LIMBS, product.left, product.right))
 
     def to_bytes(self) -> bytes:
-        self._check()
-        return b"clear"
-
-    def erase(self) -> None:
-        self._erased = True
+        return bytes(self._secret)
 
 
 class ClearPublic(CrossPublic):
@@ -120,7 +111,7 @@ class ClearEvaluation(Evaluation):
 
 
 def _load(data: bytes, nonce: bytes) -> CrossPublic:
-    if data != nonce or len(nonce) != NONCE_BYTES:
+    if data != nonce:
         raise BadKey("public key: it was made for another nonce")
     return ClearPublic()
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import WIDTH, Floats, Share
 from securefed.declare import check_integer
-from securefed.errors import BadKey, FormatError, ShapeError
+from securefed.errors import BadKey, FormatError, ShapeError, WrongKey
 
 NONCE_BYTES = 32
 DIGIT_BITS = 36
@@ -118,9 +119,26 @@ class _KeyHalf(ABC):
 class CrossKey(_KeyHalf):
     """The encryptor's side. One key serves one purpose of one run; `erase` ends it."""
 
-    @abstractmethod
+    def __init__(self, secret: Any) -> None:
+        self._kept = secret
+
+    @property
+    def _secret(self) -> Any:
+        if self._kept is None:
+            raise BadKey("the secret key was erased: it reads and encrypts nothing any more")
+        return self._kept
+
+    def erase(self) -> None:
+        """Drop the secret key. Anything that needs it raises afterwards."""
+        self._kept = None
+
     def public(self, nonce: bytes) -> bytes:
         """Return the public key for the multiplier that sent this nonce."""
+        check_nonce(nonce)
+        return self._public(nonce)
+
+    @abstractmethod
+    def _public(self, nonce: bytes) -> bytes: ...
 
     def encrypt(
         self,
@@ -157,10 +175,6 @@ class CrossKey(_KeyHalf):
     @abstractmethod
     def to_bytes(self) -> bytes:
         """Return the secret key, to keep with a model. `CrossScheme.load_key` reads it."""
-
-    @abstractmethod
-    def erase(self) -> None:
-        """Forget the secret key. Anything that needs it raises afterwards."""
 
 
 class CrossPublic(_KeyHalf):
@@ -223,7 +237,14 @@ class CrossScheme:
 
     name: str
     generate: Callable[[], CrossKey]
-    load_public: Callable[[bytes, bytes], CrossPublic]
-    """(public key, the nonce that it was made for) -> checked, or BadKey."""
+    read_public: Callable[[bytes, bytes], CrossPublic]
     load_key: Callable[[bytes], CrossKey]
     """What `CrossKey.to_bytes` gave."""
+
+    def load_public(self, data: bytes, nonce: bytes) -> CrossPublic:
+        """Check a public key that was made for the nonce, or raise BadKey."""
+        check_nonce(nonce)
+        try:
+            return self.read_public(data, nonce)
+        except (FormatError, WrongKey) as error:
+            raise BadKey(f"public key: {error}") from None

@@ -33,7 +33,6 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
     Rows,
-    check_nonce,
 )
 from securefed.crypto.paillier.arrays import horner, join_integers
 from securefed.crypto.paillier.keys import (
@@ -50,7 +49,7 @@ from securefed.crypto.randomness import SEED_BYTES, ByteSource, below_from, key_
 from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 from securefed.crypto.wire import HEADER, Frame, Kind
-from securefed.errors import BadKey, CapacityError, FormatError, RangeError, WrongKey
+from securefed.errors import CapacityError, RangeError
 
 KEY_BITS = 3072
 BLOCK_BYTES = 1 << 22
@@ -164,20 +163,14 @@ class PaillierCrossKey(CrossKey):
     """The primes, until they are erased."""
 
     def __init__(self, secret: PaillierSecretKey) -> None:
-        self._kept: PaillierSecretKey | None = secret
+        super().__init__(secret)
         self._side = secret.public
         self.lengths = cross_lengths(self._side.bits)
 
-    @property
-    def _secret(self) -> PaillierSecretKey:
-        if self._kept is None:
-            raise BadKey("the secret key was erased: it reads and encrypts nothing any more")
-        return self._kept
-
-    def public(self, nonce: bytes) -> bytes:
+    def _public(self, nonce: bytes) -> bytes:
         """Return n and its proof, whose challenges are hashed from n and the nonce."""
-        check_nonce(nonce)
-        return self._secret.proven(nonce)
+        secret: PaillierSecretKey = self._secret
+        return secret.proven(nonce)
 
     def _encrypt(
         self, product: Product, blocks: Sequence[int], operand: Operand, mapper: Mapper, repeatable: bool
@@ -206,7 +199,8 @@ class PaillierCrossKey(CrossKey):
         content = f"{product} {block} {[int(each) for each in plaintexts]}".encode()
         key = sha512(f"{self._secret._primes.p.p}".encode()).digest()
         seed = blake2b(content, key=key, person=b"repeatable", digest_size=SEED_BYTES).digest()
-        return self._secret.draw_again(key_stream(seed), len(plaintexts))
+        residues: list[mpz] = self._secret.draw_again(key_stream(seed), len(plaintexts))
+        return residues
 
     def _read(self, product: Product, reply: bytes) -> Share:
         secret, slots = self._secret, Slots.of(product, self._side.bits)
@@ -215,11 +209,8 @@ class PaillierCrossKey(CrossKey):
 
     def to_bytes(self) -> bytes:
         """Return the primes in the form of a Paillier key file."""
-        return self._secret.to_bytes()
-
-    def erase(self) -> None:
-        """Drop every reference to p, q and what follows from them. Freed memory is not overwritten."""
-        self._kept = None
+        secret: PaillierSecretKey = self._secret
+        return secret.to_bytes()
 
 
 class PaillierCrossPublic(CrossPublic):
@@ -308,20 +299,17 @@ def paillier_scheme(key_bits: int = KEY_BITS, allow_small: bool = False) -> Cros
     def generate() -> CrossKey:
         return PaillierCrossKey(generate_secret_key(key_bits, allow_small=allow_small))
 
-    def load_public(data: bytes, nonce: bytes) -> CrossPublic:
-        check_nonce(nonce)
-        try:
-            frame = Frame.from_bytes(data, Kind.PUBLIC_KEY)
-            public = PaillierPublicKey.from_frame(frame, allow_small=allow_small, context=nonce)
-        except (FormatError, WrongKey) as error:
-            raise BadKey(f"public key: {error}") from None
-        return PaillierCrossPublic(public)
+    def read_public(data: bytes, nonce: bytes) -> CrossPublic:
+        frame = Frame.from_bytes(data, Kind.PUBLIC_KEY)
+        return PaillierCrossPublic(
+            PaillierPublicKey.from_frame(frame, allow_small=allow_small, context=nonce)
+        )
 
     def load_key(data: bytes) -> CrossKey:
         frame = Frame.from_bytes(data, Kind.SECRET_KEY)
         return PaillierCrossKey(PaillierSecretKey.from_frame(frame, allow_small=allow_small))
 
-    return CrossScheme("paillier", generate, load_public, load_key)
+    return CrossScheme("paillier", generate, read_public, load_key)
 
 
 PAILLIER = paillier_scheme()

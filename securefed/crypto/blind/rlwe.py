@@ -44,14 +44,13 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
     Rows,
-    check_nonce,
 )
 from securefed.crypto.blind.layout import Chunk, Layout, bodies_from_bytes, kept_limbs, layout
 from securefed.crypto.lattice.ring import BATCH, DEGREE, RING, Spectra, multiply, reduce, spectrum
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, errors, key_stream, secret_bytes, ternary
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share, size_in_bytes
-from securefed.errors import BadKey, FormatError, RangeError
+from securefed.errors import BadKey, RangeError
 
 Secret = NDArray[np.int8]
 """s: 4096 coefficients in -1, 0, 1."""
@@ -172,18 +171,11 @@ class RlweKey(CrossKey):
         if len(seed) != SEED_BYTES:
             raise BadKey(f"secret key: {len(seed)} bytes given, {SEED_BYTES} are due")
         source, self._seed = key_stream(seed), seed
-        self._kept: Secret | None = ternary(source, DEGREE)
+        super().__init__(ternary(source, DEGREE))
         self._error_seed = source(SEED_BYTES)
 
-    @property
-    def _secret(self) -> Secret:
-        if self._kept is None:
-            raise BadKey("the secret key was erased: it reads and encrypts nothing any more")
-        return self._kept
-
-    def public(self, nonce: bytes) -> bytes:
+    def _public(self, nonce: bytes) -> bytes:
         """Return b_1..b_7. The same nonce gets the same bytes: fresh errors could be averaged away."""
-        check_nonce(nonce)
         secret, seed = self._secret, hashlib.sha256(self._error_seed + nonce).digest()
         return public_polynomials(secret, nonce, key_stream(seed))
 
@@ -214,7 +206,8 @@ class RlweKey(CrossKey):
     def erase(self) -> None:
         if self._kept is not None:
             self._kept[:] = 0
-        self._kept, self._error_seed, self._seed = None, b"", b""
+        super().erase()
+        self._error_seed, self._seed = b"", b""
 
     def __repr__(self) -> str:
         return f"<rlwe key{' (erased)' if self._kept is None else ''}>"
@@ -254,17 +247,11 @@ class RlweEvaluation(Evaluation):
         return responded(self._source, self._plan, totals, self._rerandomiser)
 
 
-def _load_public(data: bytes, nonce: bytes) -> CrossPublic:
-    check_nonce(nonce)
-    if len(data) != PUBLIC_BYTES:
-        raise BadKey(f"public key: {len(data)} bytes given, {PUBLIC_BYTES} are due")
-    try:
-        return RlwePublic(nonce, RING.from_bytes(data, (PAIRS, DEGREE)))
-    except FormatError as error:
-        raise BadKey(f"public key: {error}") from error
+def _read_public(data: bytes, nonce: bytes) -> CrossPublic:
+    return RlwePublic(nonce, RING.from_bytes(data, (PAIRS, DEGREE)))
 
 
-RLWE = CrossScheme("rlwe", lambda: RlweKey(os.urandom(SEED_BYTES)), _load_public, RlweKey)
+RLWE = CrossScheme("rlwe", lambda: RlweKey(os.urandom(SEED_BYTES)), _read_public, RlweKey)
 
 
 def cross_scheme(key_bits: int) -> CrossScheme:
