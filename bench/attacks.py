@@ -6,7 +6,7 @@ are 95 %; a cell is marked where the score lies five standard errors above chanc
 is given by design.
 That ours is marked somewhere is part of the result: opened gradients carry information, and the ledger
 says when. A second table has parties that do not follow the protocol of blind runs, against naive variants
-and ours. A third one has noise on what is opened (`dp_noise`), by rows and epsilon, and what the model keeps.
+and ours.
 """
 
 from __future__ import annotations
@@ -22,15 +22,11 @@ from bench.attack_variants import BLIND, FULL, QUICK, VARIANTS, Size
 from bench.bars import Bar
 from bench.blind_attacks import Active, active_attacks, active_table
 from bench.linear_attacks import linear_scores
-from bench.noise_attacks import noise_rows, noise_table
 from bench.scenes import Keys
 from bench.score_attacks import score_attacks
 from bench.transfer_attacks import transfer_scores
 from research.attacks.scores import Score
 from securefed.errors import SettingError, require
-
-NOISE_QUICK, NOISE_FULL = (200, 1000), (200, 1000, 4000)
-"""Rows of the runs with noise on what is opened."""
 
 
 def every_score(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
@@ -62,15 +58,11 @@ def run(args: argparse.Namespace) -> int:
     print()
     active = list(active_attacks())
     print(active_table(active))
-    print()
-    noisy = list(noise_rows(Keys(), NOISE_QUICK if args.quick else NOISE_FULL, args.seed))
-    print(noise_table(noisy))
     if args.json is not None:
         report = {
             "machine": facts,
             "rows": [score.to_dict() for score in scores],
             "active": [row.to_dict() for row in active],
-            "noise": [row.to_dict() for row in noisy],
             "bars": [asdict(_bar(scores, active))],
         }
         args.json.write_text(json.dumps(report, indent=2) + "\n")

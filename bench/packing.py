@@ -53,7 +53,8 @@ class Packed:
     def mask(self) -> tuple[PaillierMasked, PaillierMask]:
         """Re-randomise and hide the values under fresh uniform masks."""
         public, extent, count = self.secret.public, Extent.fresh(FIXED), len(self.ciphertexts)
-        layout = PackedLayout.of(public.bits, (self.values,), extent, _width(extent.magnitude))
+        width, bits = _width(extent.magnitude), extent.fraction_bits
+        layout = PackedLayout(public.bits, (self.values,), width, bits, extent.magnitude)
         masks = uniform_many_below(public.n, count)
         return mask_packed(public, self.ciphertexts, layout, masks, public.draw(count))
 

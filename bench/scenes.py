@@ -89,11 +89,8 @@ def linear_scene(
     shape: Callable[[Array], Array] = lambda features: features,
     fixed: bool = False,
     positive: float = 0.25,
-    noise: float = 0.0,
 ) -> LinearScene:
-    """FedBCD-p on linear models. `shape` may alter p0's columns; `fixed` cuts the batches once; `noise`
-    multiplier of what is opened.
-    """
+    """FedBCD-p on linear models. `shape` may alter p0's columns; `fixed` cuts the batches once."""
     joined, labels = generated(rows, sum(columns), seed, positive=positive)
     features = {"p0": shape(joined[:, : columns[0]]), "p1": joined[:, columns[0] :]}
     loss = get_loss("logistic")
@@ -105,7 +102,7 @@ def linear_scene(
             loss,
             l2=1e-3,
             exact=False,
-            margin_bound=4096.0 if noise else 64.0,  # noise on few rows throws parameters far
+            margin_bound=64.0,
         )
         for name, block in features.items()
     }
@@ -119,8 +116,6 @@ def linear_scene(
         Batches(rows, batch, seed, fixed),
         Stopping(rounds),
         allow_determined=True,
-        dp_noise=noise,
-        label_change=2.0 * abs(loss.label_weight),
     )
     watched: dict[str, Any] = {name: Watched(side, views[name]) for name, side in sides.items()}
     programs = {

@@ -55,7 +55,7 @@ def label_targets(
         wishes = wishes.settled(
             labels, free=settings.weighs_rare_classes and not several and settings.holdout > 0.0
         )
-        wishes.check(loss, taylor=settings.taylor, dp_noise=settings.option("dp_noise"))
+        wishes.check(loss, taylor=settings.taylor)
     elif wishes.any:
         raise SettingError(f"weight, offset, class_weight, family and base: not for {settings.objective!r}")
     bound, same_people = settings.option("margin_bound"), get_objective(settings.objective).same_people

@@ -111,7 +111,7 @@ class LinearAssembly(Assembly[LinearSettings]):
             stopping = replace(stopping, rounds=until + again)
         else:
             batches = settings.batches(rows - holdout)
-        loss, blind = settings.loss_function, settings.blind
+        blind = settings.blind
         return self.agreed(
             members,
             self._rate(members, batches),
@@ -123,8 +123,6 @@ class LinearAssembly(Assembly[LinearSettings]):
             key_holder=None if len(members) == 2 else HELPER if blind else KEY_HOLDER,
             exact=settings.exact,
             value_bits=0 if blind or settings.exact else self._value_bits(),
-            dp_noise=settings.option("dp_noise"),
-            label_change=2.0 * abs(loss.label_weight) if loss.binary else 0.0,
             release=bool(settings.option("release")),
             trusted=settings.option("release") == "trusted",
             details=(
@@ -171,8 +169,7 @@ class LinearAssembly(Assembly[LinearSettings]):
         if not all(member.is_linear for member in members):
             return Constant(NETWORK_RATE)
         share = batches.effective_size / batches.rows
-        plain_rounds = settings.exact or settings.option("dp_noise") > 0.0
-        plain_rounds = plain_rounds or settings.algorithm.order != "parallel"
+        plain_rounds = settings.exact or settings.algorithm.order != "parallel"
         if not batches.holdout_until:
             return Automatic(share, share == 1.0 and not plain_rounds)
         again, restarts = batches.model_rounds, batches.holdout_until // batches.model_rounds

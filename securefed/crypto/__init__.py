@@ -149,8 +149,6 @@ class SchemeEntry:
     """Several processes are usually faster than one."""
     costly: bool = False
     """A round takes seconds instead of tenths, so demonstrations make fewer rounds."""
-    noise: bool = False
-    """Opened sums can have noise for differential privacy."""
     trust: str = ""
     """One line on the trust that opening own gradients needs beyond following the protocol."""
 
@@ -189,9 +187,9 @@ SCHEMES: dict[str, SchemeEntry] = {
         "nor scheme='paillier' shows a key",
     ),
     "paillier": SchemeEntry(
-        opens="paillier", blind="securefed.crypto.blind.paillier", parallel=True, costly=True, noise=True
+        opens="paillier", blind="securefed.crypto.blind.paillier", parallel=True, costly=True
     ),
-    "plain": SchemeEntry(opens="plain", noise=True),
+    "plain": SchemeEntry(opens="plain"),
 }
 """The schemes that users choose from. The default is first."""
 

@@ -7,7 +7,6 @@ word "plain" to select it, and every result of such a run has that word.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from math import prod
 from typing import ClassVar, Self
 
@@ -74,7 +73,7 @@ class PlainEncrypted(_Clear, Bare):
         shaped = np.ascontiguousarray(result if len(self.shape) == 2 else result[:, 0])
         return PlainEncrypted(self.public, shaped, self.bound * self.rows * (largest or 1.0))
 
-    def mask(self, width: int | None = None) -> tuple[PlainBlock, PlainMask]:
+    def mask(self) -> tuple[PlainBlock, PlainMask]:
         # The key-holder refuses repeats by their bytes, and two openings of equal values are two openings.
         return PlainBlock(self.public, self.values, nonce=secrets.randbits(31)), PlainMask(self.shape)
 
@@ -89,10 +88,6 @@ class PlainReply(_Clear, Opened):
     """Values in the clear, where another scheme has values under a mask."""
 
     kind = Kind.OPENED
-
-    def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> PlainReply:
-        noise = np.ldexp(np.array(units, dtype=np.float64), -fraction_bits)
-        return PlainReply(self.public, self.values + noise.reshape(self.shape))
 
 
 class PlainMask(Mask):

@@ -22,7 +22,6 @@ import os
 from collections.abc import Callable
 from functools import cache
 from math import sqrt
-from secrets import randbelow
 
 import gmpy2
 import numpy as np
@@ -30,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from securefed.errors import RangeError, SettingError
+from securefed.errors import RangeError
 
 ByteSource = Callable[[int], bytes]
 """count -> that many bytes; `os.urandom` except in known-answer tests."""
@@ -80,55 +79,6 @@ def unit_from(source: ByteSource, modulus: mpz) -> mpz:
     while gmpy2.gcd(value := below_from(source, modulus), modulus) != 1:
         pass
     return value
-
-
-def discrete_gaussian(deviation: int) -> int:
-    """Draw an integer x with probability proportional to exp(-x**2 / (2 deviation**2)), exactly.
-
-    (Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", 2020, algorithms 1 to 3.)
-    Floating-point noise would leave the last bits of an exact sum unchanged.
-    """
-    if not isinstance(deviation, int) or isinstance(deviation, bool) or deviation < 1:
-        raise SettingError(f"deviation: {deviation!r} given, an integer of at least 1 is allowed")
-    scale, square = deviation + 1, deviation * deviation
-    while True:
-        number = _discrete_laplace(scale)
-        if _with_exp((abs(number) * scale - square) ** 2, 2 * square * scale * scale):
-            return number
-
-
-def _discrete_laplace(scale: int) -> int:
-    """Draw x with probability proportional to exp(-|x| / scale)."""
-    while True:
-        low = randbelow(scale)
-        if not _with_exp(low, scale):
-            continue
-        high = 0
-        while _with_exp(1, 1):
-            high += 1
-        size, negative = low + scale * high, bool(randbelow(2))
-        if size or not negative:  # there is one 0
-            return -size if negative else size
-
-
-def _with_exp(numerator: int, denominator: int) -> bool:
-    """Return True with probability exp(-numerator / denominator)."""
-    while numerator > denominator:
-        if not _with_small_exp(1, 1):
-            return False
-        numerator -= denominator
-    return _with_small_exp(numerator, denominator)
-
-
-def _with_small_exp(numerator: int, denominator: int) -> bool:
-    """Return True with probability exp(-numerator / denominator) for a ratio of at most 1.
-
-    It is the parity of how often a chance of numerator / (denominator k) comes true.
-    """
-    times = 1
-    while randbelow(denominator * times) < numerator:
-        times += 1
-    return times % 2 == 1
 
 
 def key_stream(seed: bytes, label: bytes = b"") -> ByteSource:

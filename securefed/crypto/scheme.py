@@ -244,11 +244,8 @@ class Encrypted(Framed):
         return self._contract(checked, fixed)
 
     @abstractmethod
-    def mask(self, width: int | None = None) -> tuple[Masked, Mask]:
-        """Pack, re-randomise and mask the values for the key-holder. Return the masked block and the mask.
-
-        `width`: the bits of a slot where values are packed and both sides must know them.
-        """
+    def mask(self) -> tuple[Masked, Mask]:
+        """Pack, re-randomise and mask the values for the key-holder. Return the masked block and the mask."""
 
     def add_units(self, units: Sequence[int]) -> Encrypted:
         """Add multiples of 2**-unit_bits, one to each value of a vector; exactly in an exact scheme."""
@@ -304,10 +301,6 @@ class Masked(Framed):
 
 class Opened(Framed):
     """The key-holder's answer: value + mask in the clear. It is uniform without the mask."""
-
-    def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> Opened:
-        """Add noise, in units of 2**-fraction_bits, to values in slots of `width` bits."""
-        raise RangeError(f"openings of {self.public.scheme.name} take no noise")
 
 
 class Mask(ABC):

@@ -122,7 +122,7 @@ class LabelOptions:
             chosen = {name: float(np.sqrt(most / count)) for name, count in counts.items()}
         return replace(self, class_weight=chosen, automatic=chosen is not None)
 
-    def check(self, loss: Loss, *, taylor: bool, dp_noise: float) -> None:
+    def check(self, loss: Loss, *, taylor: bool) -> None:
         """SettingError where they do not go together."""
         check_class_weight(self.class_weight)
         if self.family is not None and loss.name != "linear":
@@ -137,8 +137,6 @@ class LabelOptions:
             raise SettingError(f"{word}: it takes the loss 'logistic' or 'linear', {loss.name!r} given")
         if loss.binary and not taylor:
             raise SettingError(f"{word}: it takes Plain(like='blind') in the clear")
-        if dp_noise:
-            raise SettingError(f"{word}: dp_noise counts on labels of -1 and +1, and takes none")
 
     def weights(self, targets: Array, classes: NDArray[Any] | None, rows: Array | None) -> Array:
         """Of the training rows, by their classes and by themselves."""

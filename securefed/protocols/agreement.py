@@ -16,7 +16,7 @@ from math import ceil
 from typing import Any, Literal
 
 from securefed.crypto import SCHEMES, protects, schemes_that
-from securefed.declare import check_choice, check_number
+from securefed.declare import check_choice
 from securefed.errors import SettingError
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
 from securefed.protocols.scoring.blur import PRECISION
@@ -186,10 +186,6 @@ class Agreement:
     allow_determined: bool = False
     value_bits: int = 0
     """Bits of the largest encoded contribution; 0 for no bound. It limits what a key-holder opens."""
-    dp_noise: float = 0.0
-    """Noise multiplier of openings to parties without labels (own_gradient.openings). 0: no noise."""
-    label_change: float = 0.0
-    """The most that a residual changes with its label. The noise is scaled by it."""
     reveal: Literal["own-gradient", "nothing"] = "own-gradient"
     """What training shows a party: its own aggregated gradients, or nothing (blind training)."""
     release: bool = False
@@ -215,23 +211,6 @@ class Agreement:
         if self.reveal == "nothing" and SCHEMES[self.scheme].blind is None:
             allowed = schemes_that(lambda entry: entry.blind)
             raise SettingError(f"reveal: 'nothing' takes scheme {allowed}, {self.scheme!r} given")
-        check_number("dp_noise", self.dp_noise, least=0.0, below=1000.0)
-        if self.dp_noise:
-            self._check_noise()
-
-    def _check_noise(self) -> None:
-        """Check what the derivation in securefed.protocols.own_gradient.openings assumes."""
-        noisy = schemes_that(lambda entry: entry.noise and entry.protects)
-        needed = (
-            (all(m.is_linear for m in self.members), "takes linear local models"),
-            (self.reveal == "own-gradient", "is for protection=OwnGradient(); blind training opens nothing"),
-            (SCHEMES[self.scheme].noise and not self.exact, f"takes scheme {noisy}"),
-            (self.label_change > 0.0 and self.width == 1, "takes a loss of two classes, and one output"),
-            (not self.watched, "takes no target and no patience: when a run stops depends on labels"),
-        )
-        for holds, why in needed:
-            if not holds:
-                raise SettingError(f"dp_noise: {self.dp_noise:g} given; it {why}")
 
     @property
     def emulates_blind(self) -> bool:
@@ -329,7 +308,7 @@ class Agreement:
         same = {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if field.name not in ("members", "algorithm", "details", "label_change")
+            if field.name not in ("members", "algorithm", "details")
         }
         algorithm = self.algorithm
         return {

@@ -19,7 +19,6 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
-from securefed.protocols.own_gradient.openings import LabelPrivacy, label_privacy
 from securefed.transport import Path, Transcript
 
 NOTHING = "only ciphertexts and masked numbers"
@@ -127,14 +126,8 @@ class RunAccount:
         """Whether openings passed the ledger's line (possible only with allow_determined)."""
         return any(entry.verdict == "determined" for entry in self.ledger)
 
-    @property
-    def privacy(self) -> LabelPrivacy | None:
-        """What noise on opened gradients promises about each label; None where there was none."""
-        return label_privacy(self.agreement)
-
     def facts(self) -> dict[str, Any]:
         """Return what accounts of all kinds say, ready for JSON."""
-        privacy = self.privacy
         return {
             "settings": self.settings,
             "protected": self.protected,
@@ -143,7 +136,6 @@ class RunAccount:
             "metric": self.metric,
             "history": [list(point) for point in self.history],
             "determined": self.determined,
-            "privacy": None if privacy is None else privacy.to_dict(),
         }
 
 

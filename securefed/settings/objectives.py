@@ -263,7 +263,6 @@ class ObjectiveSettings(Declared):
         """The settings of a run that only predicts."""
         changes: dict[str, Any] = {
             "batch_size": None,
-            "dp_noise": 0.0,
             "local_model": "linear",
             "release": False,
         }
@@ -340,7 +339,7 @@ class LinearSettings(ObjectiveSettings):
 
     @property
     def weighs_rare_classes(self) -> bool:
-        return self.trains_like == Blind.kind and self.loss == "logistic" and not self.option("dp_noise")
+        return self.trains_like == Blind.kind and self.loss == "logistic"
 
     def for_parties(self, count: int) -> Self:
         return replace(self, rounds=automatic_rounds(max(1, count))) if self.rounds == "auto" else self

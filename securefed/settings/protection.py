@@ -164,13 +164,6 @@ class ByGradient(Protection):
     activation_bound: float = setting(
         64.0, number(above=0.0), "Public bound on what relu may reach.", objectives=("transfer",)
     )
-    dp_noise: float = setting(
-        0.0,
-        number(least=0.0),
-        "Noise on opened gradients, as a multiple of what one label changes: differential privacy of labels "
-        "(linear models, Paillier). 0: none.",
-        objectives=("linear",),
-    )
     allow_determined: bool = setting(
         False, flag, "Open gradients even where the ledger says that they determine another party's secrets."
     )

@@ -99,9 +99,6 @@ SCENARIOS = {
         9,
         2048,
     ),
-    "paillier with noise": Scenario(
-        linear(protection=shown("paillier", dp_noise=0.1, batch_size=5)), TWO, 9, 2048
-    ),
     "ckks transfer": Scenario(
         transfer(
             hidden=4, algorithm=FedBCD(2), protection=shown("ckks"), monitoring=Monitoring(evaluate_every=1)

@@ -151,7 +151,7 @@ class CkksEncrypted(Encrypted):
 
     # What leaves
 
-    def mask(self, width: int | None = None) -> tuple[CkksMasked, CkksMask]:
+    def mask(self) -> tuple[CkksMasked, CkksMask]:
         """Merge, add an encryption of zero, which hides c1, and mask the coefficients that are sent."""
         layout = self.form.layout
         merged = self.merged()

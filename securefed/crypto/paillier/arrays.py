@@ -194,10 +194,10 @@ class PackedLayout:
         self.ciphertexts = -(-prod(self.shape) // self.slots)
 
     @classmethod
-    def of(cls, bits: int, shape: tuple[int, ...], extent: Extent, width: int | None = None) -> PackedLayout:
-        """Return the tightest layout for an extent, or the one with that slot width."""
-        tight = extent.magnitude.bit_length() + 2
-        return cls(bits, shape, width or tight, extent.fraction_bits, extent.magnitude)
+    def of(cls, bits: int, shape: tuple[int, ...], extent: Extent) -> PackedLayout:
+        """Return the tightest layout for an extent."""
+        width = extent.magnitude.bit_length() + 2
+        return cls(bits, shape, width, extent.fraction_bits, extent.magnitude)
 
     def decode(self, plaintexts: Sequence[mpz], n: mpz) -> Floats:
         """Return the values in plaintexts mod n, or raise MaskError if those fit no value under this mask."""
@@ -303,10 +303,8 @@ class PaillierEncrypted(PaillierIntegers, Encrypted):
         self.extent, self.bound, self.numbers = extent, extent.bound, extent.numbers()
         self.fraction_bits = self.unit_bits = extent.fraction_bits
 
-    def mask(self, width: int | None = None) -> tuple[PaillierMasked, PaillierMask]:
-        if width is not None and width < self.extent.magnitude.bit_length() + 2:
-            raise CapacityError(f"slots of {width} bits given, these values take more")
-        layout = PackedLayout.of(self.public.bits, self.shape, self.extent, width)
+    def mask(self) -> tuple[PaillierMasked, PaillierMask]:
+        layout = PackedLayout.of(self.public.bits, self.shape, self.extent)
         count = layout.ciphertexts
         return self._mask_with(layout, uniform_many_below(self.public.n, count), self.public.draw(count))
 
@@ -396,15 +394,6 @@ class PaillierOpened(PaillierIntegers, Opened):
     """PaillierIntegers value + mask mod n, uniform without the mask."""
 
     kind = Kind.OPENED
-
-    def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> PaillierOpened:
-        """Add noise to values in slots of that width, at the agreed scale."""
-        slots, n = slots_for(self.public.bits, width), self.public.n
-        addends = [pack(units[i : i + slots], width) for i in range(0, len(units), slots)]
-        if len(addends) != len(self.integers):
-            raise ShapeError(f"{len(self.integers)} plaintexts for {len(units)} values of {width} bits")
-        total = [(p + addend) % n for p, addend in zip(self.integers, addends, strict=True)]
-        return PaillierOpened(self.public, self.shape, total)
 
 
 class PaillierMask(Mask):

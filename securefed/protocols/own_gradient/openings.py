@@ -1,4 +1,4 @@
-"""Openings of parameter gradients, and the noise that protects labels in them.
+"""Openings of parameter gradients.
 
     1. requester -> key-holder   opening-request: the sums, packed, re-randomised, under a fresh uniform mask
     2. key-holder -> requester   opening: the same in the clear, still masked
@@ -8,36 +8,26 @@ key-holder first counts each opening in the ledger, and refuses past the line. I
 sums from the agreement, and refuses more ciphertexts, or other coefficients, than honest sums take. It cannot
 see under the mask: a requester that packs single values where sums belong gets one plaintext full of them.
 Only blind training prevents that (docs/threat-model.md).
-
-With `dp_noise` the key-holder adds Gaussian noise to each sum before it answers, and the label party to its
-own gradient: differential privacy of labels (docs/proofs.md derives sensitivity and epsilon).
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass
-from math import exp, inf, prod, sqrt
-from typing import Any
+from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
-from securefed.crypto import Encrypted, FixedPoint, KeyHolder
+from securefed.crypto import Encrypted, KeyHolder
 from securefed.crypto.fixed import PRIVATE_BITS, Floats, Multipliers, as_multipliers
 from securefed.crypto.keyholder import OpeningMemory
-from securefed.crypto.randomness import discrete_gaussian
-from securefed.crypto.scheme import Mask, Masked, Opened
+from securefed.crypto.scheme import Mask, Masked
 from securefed.errors import ShapeError
-from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member, get_objective
+from securefed.protocols.agreement import Agreement, Member, get_objective
 from securefed.protocols.channel import Channel, Keyring
 from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry, LedgerWarning
-from securefed.protocols.schedules import Batches
 from securefed.transport import Link
 
 ALL_LABELS = "labels over all rounds"
-PUBLIC_SCALE = FixedPoint(1.0, PRIVATE_BITS)
-"""The scale of multipliers whose sums get noise."""
 
 
 def levelled(multipliers: Floats | Multipliers) -> tuple[Multipliers, Floats]:
@@ -51,16 +41,6 @@ def levelled(multipliers: Floats | Multipliers) -> tuple[Multipliers, Floats]:
     return checked.scaled(np.ldexp(1.0, -powers)), np.ldexp(1.0, powers).T
 
 
-def normalised(multipliers: Floats) -> tuple[Floats, float]:
-    """Scale multipliers so that their rows have a norm of at most 1, rounding included.
-
-    Also returns the divisor. It is for sums with noise, at one public scale .
-    """
-    longest = float(np.sqrt((multipliers**2).sum(axis=1)).max()) * (1.0 + 2.0**-16)
-    norm = longest if longest > 0.0 else 1.0
-    return multipliers / norm, norm
-
-
 def ask_sums(
     link: Link,
     keys: Keyring,
@@ -69,17 +49,11 @@ def ask_sums(
     batch: int,
     round_: int,
     step: int,
-    width: int | None = None,
 ) -> Mask:
-    """Request sums of products over the `batch` rows, and return the mask.
-
-    With `width` the request is at the public scale, in slots of that many bits, where the key-holder adds
-    noise.
-    """
+    """Request sums of products over the `batch` rows, and return the mask."""
     with link.activity("products"):
-        sums = encrypted.contract(multipliers, None if width is None else PUBLIC_SCALE)
-    single = row_by_row(as_multipliers(multipliers), batch)
-    return ask(link, keys, sums, round_, step, single=single, width=width)
+        sums = encrypted.contract(multipliers)
+    return ask(link, keys, sums, round_, step, single=row_by_row(as_multipliers(multipliers), batch))
 
 
 def ask(
@@ -90,11 +64,10 @@ def ask(
     step: int,
     *,
     single: bool = False,
-    width: int | None = None,
 ) -> Mask:
     """Send an opening request and return the mask. `single`: values of single rows, for the transcript."""
     with link.activity("mask"):
-        masked, mask = encrypted.mask(width)
+        masked, mask = encrypted.mask()
     channel = Channel(link, keys.opener, round_, step)
     channel.requested("opening", masked)
     channel.ask("opening-request", masked, mask, single=single)
@@ -126,20 +99,10 @@ async def serve(
         masked = holder.public.load_masked(blob)
         check_sums(masked, agreement, member)
         book(ledger, agreement, requester, holder.memory, round_)
-        opened = holder.open(masked)
-        if agreement.dp_noise and requester != agreement.label_party:
-            opened = with_noise(opened, agreement)
-        answer = opened.to_bytes()
+        answer = holder.open(masked).to_bytes()
     channel.checked("opening-request", "ciphertexts", "laid out as agreed", "not seen")
     channel.opened("opening", masked)
     channel.tell("opening", answer)
-
-
-def with_noise(opened: Opened, agreement: Agreement) -> Opened:
-    """Add Gaussian noise for the labels' privacy to each opened sum, under its mask."""
-    bits = FRACTION_BITS + PRIVATE_BITS
-    units = noise_units(agreement.dp_noise, agreement.label_change, prod(opened.shape), bits)
-    return opened.plus(units, bits, sums_width(agreement))
 
 
 def check_sums(masked: Masked, agreement: Agreement, member: Member) -> None:
@@ -156,11 +119,6 @@ def _encrypted_shape(agreement: Agreement) -> tuple[int, ...]:
     """Return the shape of a party's encrypted matrix."""
     objective = get_objective(agreement.objective)
     return objective.encrypted_shape(agreement.batches.effective_size, agreement.width)
-
-
-def sums_width(agreement: Agreement) -> int:
-    """Return the most bits of an opened sum."""
-    return _width(agreement, PRIVATE_BITS + _encrypted_shape(agreement)[0].bit_length())
 
 
 def _width(agreement: Agreement, more_bits: int) -> int:
@@ -230,72 +188,3 @@ def refusal(agreement: Agreement) -> LedgerEntry | None:
     if agreement.allow_determined:
         return None
     return next((e for e in ledger_after(agreement, 1) if e.verdict == "determined"), None)
-
-
-Array = NDArray[np.float64]
-OWN_BITS = 40
-"""Fraction bits of the label party's own noise, which no other party sees."""
-
-
-@dataclass(frozen=True)
-class LabelPrivacy:
-    """A run's privacy guarantee for each label, against the parties without labels."""
-
-    epsilon: float
-    delta: float
-    noise_multiplier: float
-    mechanisms: int
-    """Noisy sums that contain one label."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return f"labels: epsilon {self.epsilon:.2f}, delta {self.delta:.1e}, noise {self.noise_multiplier:g}"
-
-
-def label_privacy(agreement: Agreement) -> LabelPrivacy | None:
-    """Return the guarantee of a run, or None if no noise was agreed."""
-    if not agreement.dp_noise:
-        return None
-    rounds = participations(agreement.batches, agreement.stopping.rounds)
-    mechanisms, delta = rounds * len(agreement.members), 0.1 / agreement.batches.rows
-    return LabelPrivacy(epsilon(agreement.dp_noise, mechanisms, delta), delta, agreement.dp_noise, mechanisms)
-
-
-def participations(batches: Batches, rounds: int) -> int:
-    """Return the most rounds that any one row takes part in."""
-    counts = np.zeros(batches.rows, dtype=np.int64)
-    for t in range(rounds):
-        counts[batches.batch(t)] += 1
-    return int(counts.max())
-
-
-def epsilon(noise: float, mechanisms: int, delta: float) -> float:
-    """Return epsilon of `mechanisms` Gaussian mechanisms with noise multiplier `noise`, at delta."""
-    from scipy.optimize import brentq  # takes a second to load, and few runs have noise
-    from scipy.special import log_ndtr
-
-    mu = sqrt(mechanisms) / noise
-
-    def excess(eps: float) -> float:
-        """The delta of that epsilon, less the given one; in logarithms, since exp(eps) may be infinite."""
-        upper, lower = log_ndtr(mu / 2 - eps / mu), log_ndtr(-mu / 2 - eps / mu)
-        return float(exp(upper) - exp(eps + lower)) - delta
-
-    most = 1e6
-    if excess(0.0) <= 0.0:
-        return 0.0
-    return inf if excess(most) > 0.0 else float(brentq(excess, 0.0, most, xtol=1e-12))
-
-
-def noise_units(noise: float, sensitivity: float, count: int, fraction_bits: int) -> list[int]:
-    """Draw noise for `count` sums of that sensitivity, in units of 2**-fraction_bits."""
-    deviation = max(1, round(noise * sensitivity * 2.0**fraction_bits))
-    return [discrete_gaussian(deviation) for _ in range(count)]
-
-
-def own_noise(noise: float, sensitivity: float, count: int) -> Array:
-    """Draw the label party's noise for the sums of its own gradient."""
-    units = noise_units(noise, sensitivity, count, OWN_BITS)
-    return np.array([unit / 2.0**OWN_BITS for unit in units])

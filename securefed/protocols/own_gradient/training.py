@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import Encrypted, FixedPoint
-from securefed.crypto.fixed import Multipliers
 from securefed.crypto.scheme import Bare, Mask
 from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
@@ -35,10 +34,7 @@ from securefed.protocols.own_gradient.openings import (
     ask,
     ask_sums,
     levelled,
-    normalised,
-    own_noise,
     serve,
-    sums_width,
     take,
 )
 from securefed.protocols.own_gradient.prediction import Scores, serve_scores
@@ -214,7 +210,7 @@ class DataParty(PartyLoop):
         for q in range(agreement.algorithm.local_steps):
             mask = None
             if operand is not None and agreement.opens_at(link.name, q):
-                mask, powers, norm = self._ask(link, operand, t, q)
+                mask, powers = self._ask(link, operand, t, q)
             for name in peers:
                 if keys.own is not None and agreement.opens_at(name, q):
                     await serve(link, agreement, keys.own, ledger, name, t, q)
@@ -223,10 +219,6 @@ class DataParty(PartyLoop):
             if mask is not None:
                 sums = await take(link, keys, mask, t, q)
                 sums = sums * powers.reshape(sums.shape)
-                if agreement.dp_noise and link.name == agreement.label_party:
-                    # Its own gradient has the labels in the clear, and what others open has its parameters.
-                    change = agreement.label_change * norm
-                    sums = sums + own_noise(agreement.dp_noise, change, sums.size).reshape(sums.shape)
             with link.activity("local model"):
                 gradient = self._gradient(operand, sums)
                 if self._steps is not None and sums is not None:
@@ -240,30 +232,21 @@ class DataParty(PartyLoop):
                 rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)
                 side.parameters = self._optimiser.step(side.parameters, gradient, rate)
 
-    def _ask(self, link: Link, operand: PeerSum, t: int, q: int) -> tuple[Mask, Array, float]:
-        """Request the sums. Return the mask, the factors that restore the sums, and the longest row's
-        norm.
-        """
+    def _ask(self, link: Link, operand: PeerSum, t: int, q: int) -> tuple[Mask, Array]:
+        """Request the sums. Return the mask, and the factors that restore the sums."""
         agreement, side, keys = self._agreement, self._side, self._keys
         # Of the class itself: what stands around a side to watch its multipliers is not passed by.
         direct = getattr(type(side), "sums", None)
-        if direct is not None and isinstance(operand.encrypted, Bare) and not agreement.dp_noise:
+        if direct is not None and isinstance(operand.encrypted, Bare):
             with link.activity("products"):
                 sums: Array = direct(side, operand.encrypted.values)
                 fixed = FixedPoint(max(1.0, float(np.abs(sums).max())), FRACTION_BITS)
                 encrypted = operand.encrypted.public.encrypt(sums, fixed)
-            return ask(link, keys, encrypted, t, q), np.ones(sums.shape), 1.0
-        width, norm = None, 1.0
+            return ask(link, keys, encrypted, t, q), np.ones(sums.shape)
         with link.activity("local model"):
-            multipliers = side.multipliers()
-            if agreement.dp_noise:
-                scaled: Array | Multipliers
-                scaled, norm = normalised(np.asarray(multipliers))
-                width, powers = sums_width(agreement), np.full(multipliers.shape[:2], norm).T
-            else:
-                scaled, powers = levelled(multipliers)
-        mask = ask_sums(link, keys, operand.encrypted, scaled, agreement.batches.effective_size, t, q, width)
-        return mask, powers, norm
+            scaled, powers = levelled(side.multipliers())
+        mask = ask_sums(link, keys, operand.encrypted, scaled, agreement.batches.effective_size, t, q)
+        return mask, powers
 
     def _gradient(self, operand: PeerSum, sums: Array | None) -> Array:
         if sums is not None:
