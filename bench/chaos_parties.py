@@ -167,7 +167,7 @@ class Fleet:
             "engine": self.scene.engine,
         }
         if name != HOLDER:
-            own["score_ledger"] = "warn"  # few columns, evaluated several times
+            own["score_ledger"] = "off"  # few columns, evaluated several times
         lines = ["[party]", *pairs(own)]
         if name != HOLDER:
             label = {"label": "label"} if name == self.scene.names[-1] else {}

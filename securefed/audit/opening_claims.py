@@ -180,11 +180,8 @@ def _score_ledger(recorded: Recorded) -> Outcome:
     """Check the mode of each ledger. Counts stay with the party: they tell about its columns."""
     parts = _scored(recorded)
     for message in parts:
-        mode = message.facts.get("ledger", "off")
-        if mode == "off":
-            yield f"{message.sender} kept no score ledger ({message.entry.phase})"
-        elif mode != "refuse":
-            yield f"{message.sender}'s score ledger only warns ({message.entry.phase})"
+        if message.facts.get("ledger") != "refuse":
+            yield f"{message.sender} kept no score ledger that refuses ({message.entry.phase})"
     if not parts:
         return _no_scores(recorded)
     counts = Counter(message.sender for message in parts)

@@ -331,7 +331,7 @@ def test_a_score_of_few_values_shows_their_patterns_and_the_ledger_says_so() -> 
     patterns = {tuple(row): number for number, row in enumerate(np.unique(truth, axis=0))}
     numbers = np.array([patterns[tuple(row)] for row in truth])
     assert len(patterns) == 48
-    guard = ScoreGuard(KEY, column_bits=column_bits(features), mode="warn")
+    guard = ScoreGuard(KEY, column_bits=column_bits(features))
 
     def seen(precision: int) -> NDArray[np.intp]:
         model = models(1, 4, seed=8)[0]

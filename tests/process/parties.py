@@ -148,7 +148,7 @@ class Fleet:
         address = self.address(name)
         lines = ["[party]", f'name = "{name}"', f'role = "{role}"', f'listen = "{address}"']
         if "score_ledger" not in mine:  # few columns, scored in training and then by the finished model
-            lines += ['score_ledger = "warn"']
+            lines += ['score_ledger = "off"']
         lines += [f"{key} = {json.dumps(value)}" for key, value in mine.items()]
         if name != NOTARY:
             lines += ["[data]", 'file = "data.csv"', 'id = "id"']

@@ -83,7 +83,7 @@ def test_two_parties_train_what_a_simulation_trains_and_predict(fleet: Make) -> 
         assert result["rows"] == len(made.people.common)
         assert [peer["transcripts"] for peer in result["peers"].values()] == ["agree"]
         folder = made.run_folder(name)
-        # A fleet's ledgers warn and do not refuse, and the audit says so.
+        # A fleet keeps no score ledgers, and the audit says so.
         assert set(audit(*read_run(folder)).failed) <= {"score-ledger"}
         assert (folder / "report.html").read_text().count("<svg") >= 2
         assert not list(folder.glob("checkpoints-*"))

@@ -244,18 +244,12 @@ def test_one_scoring_of_few_values_is_answered_with_a_warning() -> None:
 
 
 @pytest.mark.filterwarnings("always::securefed.protocols.scoring.score_ledger.ScoreWarning")
-def test_to_warn_or_not_to_count_takes_a_word() -> None:
-    ledger = ScoreGuard(KEY, party="shop", mode="warn")
-    with pytest.warns(ScoreWarning, match="columns can then be found from scores"):
-        for number in range(9):
-            state = ask(ledger, bytes([number]))
-    assert (state.scorings, state.verdict) == (9, "past")
+def test_not_to_count_takes_a_word() -> None:
     ledger = ScoreGuard(KEY, party="shop", mode="off")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for number in range(9):
-            state = ask(ledger, bytes([number]))
-    assert state.verdict == "not counted"
+            assert ask(ledger, bytes([number])) is None
     with pytest.raises(SettingError, match=r"score_ledger must be one of .* not 'never'"):
         ScoreGuard(KEY, party="shop", mode="never")
 
@@ -333,7 +327,7 @@ def test_an_estimator_refuses_before_it_trains_and_says_how_to_go_on(keys: Keys)
     """64 rows: five columns of six bits hold 30, which allows no more than two scorings."""
     model, holders = learner(keys, rounds=4, monitoring=Monitoring(evaluate_every=1))
     with pytest.raises(
-        ScoreRefusal, match=r"shop: 4 evaluations are planned.* hold 30; .*score_ledger='warn'"
+        ScoreRefusal, match=r"shop: 4 evaluations are planned.* hold 30; .*score_ledger='off'"
     ):
         model.fit(parties(64), keys=holders)
     seldom, _ = learner(keys, rounds=4, monitoring=Monitoring(evaluate_every=4))
@@ -341,7 +335,7 @@ def test_an_estimator_refuses_before_it_trains_and_says_how_to_go_on(keys: Keys)
     twice, _ = learner(keys, rounds=4, monitoring=Monitoring(evaluate_every=2))
     assert len(twice.fit(parties(64), keys=holders).result_.history) == 2
     explicit, _ = learner(
-        keys, rounds=4, protection=OwnGradient(score_ledger="warn"), monitoring=Monitoring(evaluate_every=1)
+        keys, rounds=4, protection=OwnGradient(score_ledger="off"), monitoring=Monitoring(evaluate_every=1)
     )
     assert len(explicit.fit(parties(64), keys=holders).result_.history) == 4
     with pytest.raises(SettingError, match=r"score_ledger must be one of .* not 'no'"):

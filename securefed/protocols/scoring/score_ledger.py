@@ -53,7 +53,7 @@ from securefed.files import StorageError, storage_error, write_atomically
 from securefed.protocols.own_gradient.ledger import LedgerRefusal, LedgerWarning
 from securefed.protocols.scoring.blur import KEY_BYTES, blur, keyed, row_contents, sizes
 
-MODES = ("refuse", "warn", "off")
+MODES = ("refuse", "off")
 MARGIN = 2.0
 RANGE_BITS = 6
 """m: a score is opened modulo 2**m."""
@@ -115,7 +115,6 @@ def allowed_scorings(column_bits: float, precision_bits: int, outputs: int = 1) 
 class ScoringState:
     """The state of the most-scored person after a scoring."""
 
-    mode: str
     scorings: int
     bits: int
     column_bits: float
@@ -128,8 +127,6 @@ class ScoringState:
 
     @property
     def verdict(self) -> str:
-        if self.mode == "off":
-            return "not counted"
         # Bits shown, as a fraction of what the ledger allows
         ratio = MARGIN * self.bits / self.column_bits if self.column_bits > 0 else float("inf")
         if self.scorings <= 1 and score_bits(self.precision_bits, self.outputs) > self.column_bits:
@@ -228,7 +225,7 @@ class ScoreGuard:
             if not database.execute("SELECT COUNT(*) FROM asked").fetchone()[0]:
                 return
             after = _most(database, scorings, scorings * score_bits(precision_bits, outputs))
-        state = ScoringState(self.mode, *after, entropy, precision_bits, outputs)
+        state = ScoringState(*after, entropy, precision_bits, outputs)
         self._judge(state, f"{scorings} evaluations are planned")
 
     def noises(
@@ -274,21 +271,19 @@ class ScoreGuard:
         outputs: int = 1,
         scoring: bytes = b"",
         place: bytes = b"",
-    ) -> ScoringState:
-        """Record a question before it is answered, or raise ScoreRefusal.
+    ) -> ScoringState | None:
+        """Record a question before it is answered, or raise ScoreRefusal. None: nothing is counted.
 
         `scoring`: the same for all questions of a scoring, drawn by the scored party. Empty: the question is
         a scoring of its own. `place`: where in the scoring it is asked.
         """
-        widths = column_bits, precision_bits, outputs
         if self.mode == "off":
-            return ScoringState("off", 0, 0, *widths)
+            return None
         with self._opened() as database:
             self._ask(database, people)
             name = self._name(question, scoring, place)
             new = self._write(database, name, score_bits(precision_bits, outputs))
-            scorings, bits = _most(database)
-            state = ScoringState(self.mode, scorings, bits, *widths)
+            state = ScoringState(*_most(database), column_bits, precision_bits, outputs)
             if new:
                 self._judge(state, "a score was asked for")  # a refusal takes the booking back
         return state
@@ -322,18 +317,16 @@ class ScoreGuard:
             f"{party}: {why}, and a person would be scored {times}: {state.bits} bits,"
             f" where {party}'s columns hold {state.column_bits:.0f}"
         )
-        if state.verdict == "past" and self.mode == "refuse":
+        if state.verdict == "past":
             raise ScoreRefusal(
                 f"{numbers}; at most {allowed} at 2**-{state.precision_bits} are allowed: evaluate more"
-                f" seldom, set a smaller score_precision, or score_ledger='warn' at {party} to go on"
+                f" seldom, set a smaller score_precision, or score_ledger='off' at {party} to go on"
             )
         if state.verdict not in self._warned:
             self._warned.add(state.verdict)
-            remark = {
-                "near": f"At most {allowed} scorings are allowed",
-                "shown": "Scores then show patterns of these columns",
-                "past": "The columns can then be found from scores",
-            }[state.verdict]
+            remark = f"At most {allowed} scorings are allowed"
+            if state.verdict == "shown":
+                remark = "Scores then show patterns of these columns"
             remedy = "Score people less often, or set a smaller score_precision: each bit less shows less"
             warnings.warn(f"{numbers}. {remark}. {remedy}", ScoreWarning, stacklevel=4)
 
