@@ -21,7 +21,7 @@ from securefed.protocols.blind import linear, scoring, transfer, transfer_round
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
 from securefed.protocols.blind.loop import PREPARE_STEP
-from securefed.protocols.blind.statistics import PART_STEP
+from securefed.protocols.blind.statistics import PART_STEP, PassPlan
 
 RATES = (schedules.Automatic, schedules.Constant, schedules.InverseSqrt, schedules.InverseSqrtParties)
 QUESTION_BYTES = 32
@@ -209,24 +209,17 @@ class LinearSchedule(Schedule):
             for fold in range(len(plan.folds)):
                 product = plan.product(owner, peer, fold)
                 yield from self._product(owner, peer, product, PART_STEP + 1 + fold)
-        if plan.helper is not None:
-            yield from self._parts()
+        yield from self._parts(plan)
         yield from self._prepared(prepared_products(*self._prepared_matrices))
 
-    def _parts(self) -> Iterator[Due]:
-        plan = self._pass
-        label_party, helper = plan.holders
-        for name in plan.names[:-1]:
-            for _ in plan.systems:
-                for holder in plan.holders:
-                    yield self._part(name, holder, plan.size(name) ** 2, PART_STEP)
-            for pair in plan.pairs():
-                if name not in pair:
-                    continue
-                for fold in range(len(plan.folds)):
-                    product = plan.product(*pair, fold)
-                    for holder in (helper,) if pair[0] == label_party else plan.holders:
-                        yield self._part(name, holder, product.left * product.right, PART_STEP)
+    def _parts(self, plan: PassPlan, t: int = 0) -> Iterator[Due]:
+        """What parties without shares send of a pass."""
+        for name in plan.names[:-1] if plan.helper is not None else ():
+            for holder in plan.holders:
+                for pair in plan.parts(name, holder):
+                    for fold in range(len(plan.folds)):
+                        product = plan.product(*pair, fold)
+                        yield self._part(name, holder, product.left * product.right, PART_STEP, t)
 
     def _round(self, t: int) -> Iterator[Due]:
         batches = self.agreement.batches
@@ -245,8 +238,7 @@ class LinearSchedule(Schedule):
             for fold in range(len(plan.folds)):
                 product = plan.product(owner, peer, fold)
                 yield from self._product(owner, peer, product, PART_STEP + 1 + fold, t)
-                if plan.helper is not None:
-                    yield self._part(peer, plan.helper, product.left * product.right, PART_STEP, t)
+        yield from self._parts(plan, t)
 
 
 class TransferSchedule(Schedule):

@@ -219,10 +219,10 @@ def test_a_holder_and_one_party_do_not_rebuild_a_block_of_two_others(
     if naive:
         holder = pair[0]
 
-        def whole(link: Link, plan: Any, given: list[Share]) -> None:
+        def whole(link: Link, plan: Any, given: list[Share], t: int) -> None:
             other = next(name for name in plan.holders if name != holder)
-            statistics.send_parts(link, holder, given)
-            statistics.send_parts(link, other, [shares.zeros(*each.shape[1:]) for each in given])
+            statistics.send_parts(link, holder, given, t)
+            statistics.send_parts(link, other, [shares.zeros(*each.shape[1:]) for each in given], t)
 
         monkeypatch.setattr(statistics, "split_parts", whole)
     kept, (_, found) = parts_of_run(monkeypatch)

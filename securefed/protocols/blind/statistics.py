@@ -19,7 +19,7 @@ only: a refusal that depended on data would tell something about it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log2, sqrt
 
@@ -94,6 +94,8 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 LEFT_BITS = 51
 """Of what is encrypted: a float64 holds it exactly."""
+Pair = tuple[str, str]
+"""Two parties whose columns are multiplied; the first one encrypts."""
 KEY_STEP, PART_STEP = 0, 1
 """Steps of the messages of the pass: keys, parts of shares; products follow."""
 
@@ -156,7 +158,7 @@ class PassPlan(Parties):
     only_targets: bool = False
     """The pass is for c alone, with other targets. M stays."""
 
-    def pairs(self) -> list[tuple[str, str]]:
+    def pairs(self) -> list[Pair]:
         """(encryptor, multiplier) of every cross block: the label party first, then in order."""
         others = self.names[:-1]
         inner = [(first, second) for i, first in enumerate(others) for second in others[i + 1 :]]
@@ -170,9 +172,13 @@ class PassPlan(Parties):
         bits = min(LEFT_BITS, feature_bits(self.rows) + 16)
         return Product(self.folds[fold], left, self.size(multiplier), LEFT_BITS, bits, digit_bits=bits + 1)
 
-    def learnt(self, system: int) -> int:
-        """Rows of a system."""
-        return sum(self.folds[fold] for fold in self.systems[system])
+    def parts(self, name: str, holder: str) -> list[Pair]:
+        """Return the blocks of which a party without shares sends a part to a holder, in order: its own, and
+        those with other parties. The label party has the other share of what it encrypted.
+        """
+        own = [] if self.only_targets else [(name, name)]
+        pairs = [pair for pair in own + self.pairs() if name in pair]
+        return [pair for pair in pairs if not pair[0] == holder == self.label_party]
 
 
 class PassColumns:
@@ -185,7 +191,6 @@ class PassColumns:
         self._targets: Array | None = None
         if targets is not None:
             self.aim(targets)
-        self._grams: dict[int, Array] = {}
 
     def aim(self, targets: Array) -> None:
         """Take other targets, for all rows."""
@@ -218,85 +223,46 @@ class PassColumns:
 
         return operand
 
-    def own_block(self, system: int) -> Array:
-        """(b/n) Z'Z + l2 (n_s/n) P of a system."""
-        plan = self._plan
-        gram = sum(self._gram(fold) for fold in plan.systems[system])
-        penalty = plan.l2 * plan.learnt(system) / plan.rows
-        block: Array = self.root.T @ (plan.margin_weight / plan.rows * gram) @ self.root
-        block = block + penalty * (self.root.T @ self.root)
-        return (block + block.T) / 2.0
+    def own(self, fold: int, *, only_targets: bool, shared: bool) -> Share:
+        """Return (b/n) Z'Z + l2 (n_f/n) P of a fold, and at the label party -(a/n) y'Z below it.
 
-    def own_target(self, fold: int) -> Array:
-        """-(a/n) Z'y of a fold, at the label party."""
-        if self._targets is None:
-            raise SettingError("statistics: this party has no labels")
-        total = np.zeros((len(self.root), self._targets.shape[1]))
-        for rows in _blocks(self._folds[fold]):
-            total += self._features[rows].T @ self._targets[rows]
-        target: Array = (-self._plan.label_weight / self._plan.rows) * (self.root.T @ total)
-        return target
-
-    def _gram(self, fold: int) -> Array:
-        if fold not in self._grams:
-            size = len(self.root)
-            total = np.zeros((size, size))
-            for rows in _blocks(self._folds[fold]):
-                block = self._features[rows]
-                total += block.T @ block
-            self._grams[fold] = total
-        return self._grams[fold]
+        `shared`: it will be split between the holders. A holder's own block stays in the clear, and has the
+        fraction bits of matrices already.
+        """
+        plan, root, parts = self._plan, self.root, list[Share]()
+        blocks = [self._folds[fold][at : at + BLOCK_ROWS] for at in range(0, plan.folds[fold], BLOCK_ROWS)]
+        if not only_targets:
+            gram = sum(self._features[rows].T @ self._features[rows] for rows in blocks)
+            penalty = plan.l2 * plan.folds[fold] / plan.rows
+            block = root.T @ (plan.margin_weight / plan.rows * gram + penalty * np.eye(len(root))) @ root
+            bits = PRODUCT_BITS if shared else MATRIX_BITS
+            parts.append(shares.from_floats((block + block.T) / 2.0, bits))
+        if self._targets is not None:
+            total = sum(self._targets[rows].T @ self._features[rows] for rows in blocks)
+            parts.append(shares.from_floats((-plan.label_weight / plan.rows) * (total @ root), PRODUCT_BITS))
+        return np.concatenate(parts, axis=1)
 
 
-def _blocks(rows: Rows) -> list[Rows]:
-    return [rows[start : start + BLOCK_ROWS] for start in range(0, len(rows), BLOCK_ROWS)]
-
-
+@dataclass(frozen=True, eq=False)
 class Statistics:
     """A holder's shares of M and c, by system."""
 
-    def __init__(self, plan: PassPlan, *, first: bool) -> None:
-        self._plan, self._first = plan, first
-        self._own: list[tuple[slice, list[Share]]] = []
-        """The holder's own diagonal block, in the clear, with the fraction bits of matrices."""
-        self._blocks: dict[tuple[str, str], list[Share]] = {}
-        """Shares of other blocks by pair, with the fraction bits of products."""
-        self._targets: dict[str, list[Share]] = {}
-        """c_k by party, likewise."""
+    plan: PassPlan
+    blocks: Mapping[Pair, list[Share]]
+    """Shares of the products of two parties, by fold. Those with the label party have c' in the last rows."""
+    first: bool
 
-    def keep_own(self, name: str, columns: PassColumns) -> None:
-        """Take the holder's own blocks."""
-        plan = self._plan
-        if not plan.only_targets:
-            blocks = [columns.own_block(system) for system in range(len(plan.systems))]
-            self._own.append((plan.block(name), [shares.from_floats(block, MATRIX_BITS) for block in blocks]))
-        if name == plan.label_party:
-            targets = [columns.own_target(fold) for fold in range(len(plan.folds))]
-            self._targets[name] = self._summed([shares.from_floats(each, PRODUCT_BITS) for each in targets])
-
-    def _summed(self, folds: list[Share]) -> list[Share]:
-        return [shares.add(*(folds[fold] for fold in system)) for system in self._plan.systems]
-
-    def add_product(self, pair: tuple[str, str], folds: list[Share]) -> None:
-        """Add a share of a cross block. A product with the label party has the targets in its last rows."""
-        size, totals = 0 if self._plan.only_targets else self._plan.size(pair[0]), self._summed(folds)
-        self.add_block(pair, [total[:, :size] for total in totals])
-        if pair[0] == self._plan.label_party:
-            self._targets[pair[1]] = [total[:, size:].transpose(0, 2, 1) for total in totals]
-
-    def add_block(self, pair: tuple[str, str], systems: list[Share]) -> None:
-        if pair in self._blocks:
-            systems = [shares.add(*both) for both in zip(self._blocks[pair], systems, strict=True)]
-        self._blocks[pair] = systems
+    def _summed(self, pair: Pair, system: int) -> Share:
+        return shares.add(*(self.blocks[pair][fold] for fold in self.plan.systems[system]))
 
     def matrix(self, system: int) -> Share:
         """Return this holder's share of M: (5, d, d)."""
-        plan = self._plan
+        plan = self.plan
         matrix = shares.zeros(plan.columns, plan.columns)
-        for at, blocks in self._own:
-            matrix[:, at, at] = blocks[system]
-        for (left, right), blocks in self._blocks.items():
-            block = shares.truncate(blocks[system], PRODUCT_BITS - MATRIX_BITS, first=self._first)
+        for left, right in self.blocks:
+            block = self._summed((left, right), system)[:, : plan.size(left)]
+            if left != right or left not in plan.holders:
+                block = shares.truncate(block, PRODUCT_BITS - MATRIX_BITS, first=self.first)
             rows, columns = plan.block(left), plan.block(right)
             matrix[:, columns, rows] = block.transpose(0, 2, 1)
             matrix[:, rows, columns] = block
@@ -304,10 +270,12 @@ class Statistics:
 
     def vector(self, system: int) -> Share:
         """Return this holder's share of c, with the fraction bits of products: (5, d, outputs)."""
-        plan = self._plan
+        plan = self.plan
         vector = shares.zeros(plan.columns, plan.outputs)
-        for name, systems in self._targets.items():
-            vector[:, plan.block(name)] = systems[system]
+        for left, right in self.blocks:
+            if left == plan.label_party:
+                targets = self._summed((left, right), system)[:, -plan.outputs :]
+                vector[:, plan.block(right)] = targets.transpose(0, 2, 1)
         return vector
 
 
@@ -317,42 +285,52 @@ async def run_pass(
     """Take one party's part of a pass before round t. Holders get their statistics, other parties None. A
     helper has no columns.
     """
-    link, label_party = tools.link, plan.label_party
-    holds = link.name in plan.holders
-    statistics = Statistics(plan, first=link.name == label_party)
+    link, me, label_party = tools.link, tools.link.name, plan.label_party
+    blocks: dict[Pair, list[Share]] = {}
+    holds, folds = me in plan.holders, range(len(plan.folds))
     if columns is not None:
-        products = await pass_products(tools, plan, columns, t)
-        if holds:
-            statistics.keep_own(link.name, columns)
-        elif not plan.only_targets:
-            blocks = [columns.own_block(system) for system in range(len(plan.systems))]
-            split_parts(link, plan, [shares.from_floats(block, PRODUCT_BITS) for block in blocks])
-        for pair, folds in products.items():
-            if holds:
-                statistics.add_product(pair, folds)
-            elif pair[0] == label_party:
-                send_parts(link, plan.second, folds, t)
-            else:
-                split_parts(link, plan, folds)
+        if me == label_party or not plan.only_targets:
+            own = [columns.own(fold, only_targets=plan.only_targets, shared=not holds) for fold in folds]
+            blocks[me, me] = own
+        blocks |= await pass_products(tools, plan, columns, t)
     if not holds:
+        for pair, parts in blocks.items():
+            if pair[0] == label_party:
+                send_parts(link, plan.second, parts, t)
+            else:
+                split_parts(link, plan, parts, t)
         return None
     for name in plan.names[:-1] if plan.helper is not None else ():
-        if not plan.only_targets:
-            square = (plan.size(name), plan.size(name))
-            statistics.add_block((name, name), await take_parts(link, name, [square] * len(plan.systems)))
-        for pair in plan.pairs():
-            if name in pair and not (link.name == pair[0] == label_party):
-                due = [plan.product(*pair, fold) for fold in range(len(plan.folds))]
-                parts = await take_parts(link, name, [(each.left, each.right) for each in due], t)
-                statistics.add_product(pair, parts)
-    return statistics
+        for pair in plan.parts(name, me):
+            due = [plan.product(*pair, fold) for fold in folds]
+            parts = await _take_parts(link, name, [(LIMBS, each.left, each.right) for each in due], t)
+            before = blocks.get(pair)
+            blocks[pair] = parts if before is None else [*map(shares.add, before, parts)]
+    return Statistics(plan, blocks, first=me == label_party)
+
+
+def split_parts(link: Link, plan: PassPlan, whole: list[Share], t: int) -> None:
+    """Send a uniform part to the label party, and the rest to the helper."""
+    parts = [shares.uniform(*share.shape[1:]) for share in whole]
+    send_parts(link, plan.label_party, parts, t)
+    send_parts(link, plan.second, [*map(shares.subtract, whole, parts)], t)
+
+
+def send_parts(link: Link, peer: str, parts: list[Share], t: int) -> None:
+    for part in parts:
+        link.send(peer, "part", shares.to_bytes(part), round=t, step=PART_STEP)
+
+
+async def _take_parts(link: Link, peer: str, shapes: Sequence[tuple[int, ...]], t: int) -> list[Share]:
+    messages = [await link.receive("part", peer, round=t, step=PART_STEP) for _ in shapes]
+    return [*map(shares.from_bytes, messages, shapes)]
 
 
 async def pass_products(
     tools: CrossTools, plan: PassPlan, columns: PassColumns, t: int = 0
-) -> dict[tuple[str, str], list[Share]]:
+) -> dict[Pair, list[Share]]:
     """Return this party's shares of every product that it takes part in, by fold. Keys end here."""
-    products: dict[tuple[str, str], list[Share]] = {}
+    products: dict[Pair, list[Share]] = {}
     me, steps = tools.link.name, [At(PART_STEP + 1 + fold, t) for fold in range(len(plan.folds))]
     for encryptor in dict.fromkeys(left for left, _ in plan.pairs()):
         multipliers = [right for left, right in plan.pairs() if left == encryptor]
@@ -374,25 +352,3 @@ async def pass_products(
                 for fold, at in enumerate(steps)
             ]
     return products
-
-
-# With a helper: parts of shares for the two holders
-
-
-def split_parts(link: Link, plan: PassPlan, whole: list[Share]) -> None:
-    """Send a uniform part to the label party, and the rest to the helper."""
-    parts = [shares.uniform(*share.shape[1:]) for share in whole]
-    send_parts(link, plan.label_party, parts)
-    send_parts(link, plan.second, [shares.subtract(*both) for both in zip(whole, parts, strict=True)])
-
-
-def send_parts(link: Link, peer: str, parts: list[Share], t: int = 0) -> None:
-    for part in parts:
-        link.send(peer, "part", shares.to_bytes(part), round=t, step=PART_STEP)
-
-
-async def take_parts(link: Link, peer: str, shapes: Sequence[tuple[int, ...]], t: int = 0) -> list[Share]:
-    return [
-        shares.from_bytes(await link.receive("part", peer, round=t, step=PART_STEP), (LIMBS, *shape))
-        for shape in shapes
-    ]
