@@ -171,9 +171,7 @@ class BlindTransfer:
     def finish(self, on_look: OnLook | None) -> Finished:
         """The same steps in the clear."""
         assembly, agreement = self.assembly, self.agreement
-        run = PlainTransfer(
-            transfer_plan(agreement), self._rows["A"], self._rows["B"], assembly.settings.seed
-        )
+        run = PlainTransfer(transfer_plan(agreement), self._rows["A"], self._rows["B"])
         points: list[Look] = []
         metric, reason = "held_out_auc" if self._held_out else "overlap_auc", "rounds"
         for t in range(agreement.stopping.rounds):

@@ -62,7 +62,6 @@ BLIND_TRANSFER: dict[str, Any] = {
     "alignment": "psi",
     "objective": "transfer",
     "reveal": "nothing",
-    "hidden": 3,
     "rounds": 12,
 }
 SCENES = (

@@ -61,7 +61,7 @@ PLAIN = {
 }
 BLIND = {"alignment": "psi", "reveal": "nothing", "scheme": "ckks", "rounds": 2, "l2": 0.01}
 SCORED = {**BLIND, "release": True, "rounds": 4, "evaluate_every": 2, "holdout": 0.2, "learning_rate": 0.05}
-TRANSFER = {**BLIND, "objective": "transfer", "hidden": 3}
+TRANSFER = {**BLIND, "objective": "transfer"}
 SCENES = tuple(
     Scene(name, parties, run, rows=30, patience=2, wait=3)
     for name, parties, run in (

@@ -47,7 +47,6 @@ def reached(a: Array, b: Array, odd: NDArray[np.int64], seed: int) -> float:
         transfer_plan(agreement),
         TransferRows(with_ones(features_a), shared, labelled, signs_of(odd[known])),
         TransferRows(with_ones(features_b), shared, labelled, None),
-        seed,
     )
     for t in range(agreement.stopping.rounds):
         run.round(agreement.learning_rate(t))

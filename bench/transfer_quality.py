@@ -61,7 +61,6 @@ class Halves:
             transfer_plan(made.agreement(members, count, side.outputs)),
             TransferRows(with_ones(a), np.arange(SHARED.start, SHARED.stop), known, signs),
             TransferRows(with_ones(b[:900]), np.arange(count), known, None),
-            made.settings.seed,
         )
         for _ in range(made.settings.rounds):
             run.round(1.0)

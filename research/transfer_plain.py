@@ -1,6 +1,6 @@
 """Blind transfer learning without the blindness: the same steps on the same numbers, in the clear.
 
-The oracle of securefed.protocols.blind_transfer, and what it costs to know: both parties' rows in one place.
+The oracle of securefed.protocols.blind.transfer, and what it costs to know: both parties' rows in one place.
 Nothing that is installed runs it; the bench counts rounds by it, and tests look at its loss.
 """
 
@@ -19,27 +19,22 @@ Array = NDArray[np.float64]
 class PlainTransfer:
     """Both maps of a run; `a` has labels."""
 
-    def __init__(self, plan: TransferPlan, a: TransferRows, b: TransferRows, seed: int) -> None:
+    def __init__(self, plan: TransferPlan, a: TransferRows, b: TransferRows) -> None:
         self._plan, self._a, self._b = plan, a, b
         self._cross: Array = a.shared.T @ b.shared / plan.rows
         self._told: Array = b.shared.T @ a.targets() / plan.rows
         self._own: dict[tuple[bool, float], OwnMaps] = {}
-        self.w_a, self.w_b = a.start(plan, seed * 1000 + 1), b.start(plan, seed * 1000)
-
-    @property
-    def _blocks(self) -> NDArray[np.int64]:
-        """(outputs, width): 1 at each output's own columns."""
-        return np.repeat(np.eye(self._plan.outputs, dtype=np.int64), self._plan.hidden, axis=1)
+        self.w_a, self.w_b = a.start(), np.zeros((plan.size_b, plan.outputs))
 
     @property
     def score_map(self) -> Array:
         """v: a row of B's has the score f'v; a column for each output if there are several."""
-        score_map: Array = self.w_b @ self._phi(self.w_a).T
+        score_map: Array = self.w_b * self.phi(self.w_a)
         return score_map[:, 0] if self._plan.outputs == 1 else score_map
 
-    def _phi(self, w_a: Array) -> Array:
-        """Of all outputs, (outputs, width)."""
-        phi: Array = self._blocks * (self._a.pull.T @ w_a)
+    def phi(self, w_a: Array) -> Array:
+        """Of every output."""
+        phi: Array = (self._a.pull * w_a).sum(axis=0)
         return phi
 
     def round(self, rate: float) -> None:
@@ -57,23 +52,21 @@ class PlainTransfer:
         """Q steps of A on a W_B that stays."""
         plan, rows, w_b = self._plan, self._a, self.w_b
         own, moved = self._maps(rate, a=True), self.w_a
-        blocks = self._blocks
-        square = (blocks.T @ blocks) * (w_b.T @ self._b.labelled_gram @ w_b)
-        told = (blocks * (w_b.T @ self._told).T).sum(axis=0)
+        square, told = ((w_b * each).sum(axis=0) for each in (self._b.labelled_gram @ w_b, self._told))
         for _ in range(plan.local_steps):
-            push = blocks * (square @ self._phi(moved).sum(axis=0) / 4 - told / 2)
+            push = rows.pull * (square * self.phi(moved) / 4 - told / 2)
             pulled = 2 * plan.gamma * (rows.gram @ moved - self._cross @ w_b) + plan.l2 * moved
-            moved = moved - own.scaled @ (rows.pull @ push + pulled) - own.kept @ (moved - self.w_a)
+            moved = moved - own.scaled @ (push + pulled) - own.kept @ (moved - self.w_a)
         return moved
 
     def _moved_b(self, rate: float) -> Array:
         """Q steps of B on a W_A that stays."""
         plan, rows, w_a = self._plan, self._b, self.w_a
-        own, moved, phi = self._maps(rate, a=False), self.w_b, self._phi(w_a)
+        own, moved, phi = self._maps(rate, a=False), self.w_b, self.phi(w_a)
         for _ in range(plan.local_steps):
-            felt = rows.labelled_gram @ (moved @ phi.T) / 4 - self._told / 2
+            felt = rows.labelled_gram @ (moved * phi) / 4 - self._told / 2
             pulled = 2 * plan.gamma * (rows.gram @ moved - self._cross.T @ w_a) + plan.l2 * moved
-            moved = moved - own.scaled @ (felt @ phi + pulled) - own.kept @ (moved - self.w_b)
+            moved = moved - own.scaled @ (felt * phi + pulled) - own.kept @ (moved - self.w_b)
         return moved
 
     def loss(self) -> float:

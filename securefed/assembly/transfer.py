@@ -68,7 +68,7 @@ class TransferAssembly(Assembly[TransferSettings]):
         if isinstance(rate, Automatic):
             rate = Constant(1.0 if settings.blind else TRANSFER_RATE)
         if settings.blind:
-            more = [("hidden", settings.hidden), ("steps", "own" if self._own_steps else "given")]
+            more = [("steps", "own" if self._own_steps else "given")]
         else:
             more = [("activation_bound", settings.option("activation_bound"))]
         return self.agreed(
@@ -133,8 +133,8 @@ class TransferAssembly(Assembly[TransferSettings]):
         if self.check_rate and not plan.own_steps:
             rows.check_rate(agreement.learning_rate(0), plan, name)
         context = context.evaluating(lambda table: self._scored(table, label_party=is_a))
-        context, seed = context.guarding(name, data.features), self.settings.seed * 1000 + is_a
-        return BlindTransferParty(agreement, rows, context, self.scheme, seed=seed)
+        context = context.guarding(name, data.features)
+        return BlindTransferParty(agreement, rows, context, self.scheme)
 
     def part(self, trained: Trained) -> Part:
         program, layer = trained.program, trained.model

@@ -367,7 +367,7 @@ class TransferSettings(ObjectiveSettings):
     hidden: Any = setting(
         None,
         optional(integer(least=1, most=4096)),
-        "Width of the representation. Left out: 1 in a blind run, where more gains nothing; else 32.",
+        "Width of the representation: 1 in a blind run, where more would gain nothing; else 32 if left out.",
         example=1,
     )
     _: KW_ONLY
@@ -397,6 +397,8 @@ class TransferSettings(ObjectiveSettings):
         for name, (blind, shown) in self.usual.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, blind if self.blind else shown)
+        if self.blind and self.hidden != 1:
+            raise SettingError(f"hidden: {self.hidden} given, a blind run takes 1; more would gain nothing")
 
     def penalty(self, rows: int) -> float:
         """l2; left out in a blind run, it weighs like twenty shared people, and never less than 0.05."""

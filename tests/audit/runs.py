@@ -168,7 +168,6 @@ def blind_transfer(**more: Any) -> Callable[[str, Algorithm], Made]:
         settings = {
             "rounds": ROUNDS,
             "monitoring": Monitoring(evaluate_every=2),
-            "hidden": 2,
             **more,
             **changes,
         }

@@ -99,16 +99,15 @@ def test_so_are_other_settings(
 
 
 @pytest.mark.parametrize(
-    ("scheme", "order", "width", "outputs"),
+    ("scheme", "order", "outputs"),
     [
-        ("ckks", "parallel", 1, 3),
-        ("ckks", "sequential", 2, 1),
-        ("paillier", "parallel", 1, 1),
+        ("ckks", "parallel", 3),
+        ("ckks", "sequential", 1),
+        ("paillier", "parallel", 1),
     ],
 )
-def test_and_so_is_blind_transfer_learning(scheme: str, order: str, width: int, outputs: int) -> None:
+def test_and_so_is_blind_transfer_learning(scheme: str, order: str, outputs: int) -> None:
     recipe = TransferSettings(
-        hidden=width,
         rounds=2,
         algorithm=FedBCD(2, order),
         protection=Blind(scheme=scheme),

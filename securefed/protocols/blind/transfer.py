@@ -67,7 +67,6 @@ def transfer_plan(agreement: Agreement) -> TransferPlan:
     return TransferPlan(
         a.parameters,
         b.parameters,
-        int(details["hidden"]),
         agreement.batches.rows,
         details["gamma"],
         agreement.l2,
@@ -94,7 +93,7 @@ def transfer_wrap_bound(plan: TransferPlan, rounds: int) -> float:
     grown = sum(sqrt(2.0) ** steps for steps in plan.chunks)
     small = 5.0 * plan.local_steps
     by_b = 2.0 ** (OWN_FRACTION - MATRIX_BITS) * (2.0 + grown) * b
-    moved = rounds * plan.width * MAP_NORM * (3.0 * a + 4.0 * b + by_b + small)
+    moved = rounds * plan.outputs * MAP_NORM * (3.0 * a + 4.0 * b + by_b + small)
     told = plan.outputs * plan.size_b * 2.0 ** (VALUE_BITS - MODEL_BITS + WIDTH - PRODUCT_BITS)
     return (passed + moved + told) * 2.0 ** (PRODUCT_BITS - WIDTH)
 
@@ -108,8 +107,6 @@ class BlindTransferParty(BlindLoop):
         rows: TransferRows,
         context: PartyContext,
         scheme: CrossScheme,
-        *,
-        seed: int = 0,
     ) -> None:
         # B's columns with the ones, and one column of the label party that is 0
         super().__init__(agreement, (agreement.members[0].parameters, 1), context, scheme)
@@ -121,13 +118,13 @@ class BlindTransferParty(BlindLoop):
         self._fixed = fixed_matrices(plan, self._rates)
         self._labels: Share
         """This party's share of c."""
-        start, zeros = rows.start(plan, seed), Maps.zeros(plan)
-        own = shares.from_floats(start, VALUE_BITS)
-        self.maps = replace(zeros, b=own)
-        """This party's shares of the model. The other one's share of a map is 0 at the start."""
+        self.maps = Maps.zeros(plan)
+        """This party's shares of the model. At the start W_A and Phi are A's own, and W_B is 0."""
         if self._is_a:
-            phi = np.einsum("dk,dkh->kh", rows.pull, start.reshape(-1, plan.outputs, plan.hidden))
-            self.maps = replace(zeros, a=own, phi=shares.from_floats(phi[:, None], VALUE_BITS))
+            start = rows.start()
+            phi = np.einsum("dk,dk->k", rows.pull, start)[None]
+            own, phi = (shares.from_floats(each, VALUE_BITS) for each in (start, phi))
+            self.maps = replace(self.maps, a=own, phi=phi)
 
     # Setup
 

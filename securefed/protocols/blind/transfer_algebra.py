@@ -1,17 +1,18 @@
 """Blind transfer learning: the objective with linear maps over frozen local features, and each party's part.
 
 Each party's non-linearity is local and fixed (splines, one-hot, random features: F, with a column of ones);
-what is trained are linear maps, u = F W, of width h. With the loss of protocols.own_gradient.sides,
+what is trained are linear maps to one number, u = F W: more columns of W would gain nothing. With the loss of
+protocols.own_gradient.sides,
 
     Phi = W_A'q,  q = F_A'y / n_A over A's labelled rows        v = W_B Phi: a row of B's has the score f'v
-    dL/dW_B = (G v/4 - c/2) Phi' + 2 gamma (H_B W_B - K'W_A) + l2 W_B
-    dL/dW_A = q (S Phi/4 - W_B'c/2)' + 2 gamma (H_A W_A - K W_B) + l2 W_A,      S = W_B'G W_B,
+    dL/dW_B = (G v/4 - c/2) Phi + 2 gamma (H_B W_B - K'W_A) + l2 W_B
+    dL/dW_A = q (S Phi/4 - W_B'c/2) + 2 gamma (H_A W_A - K W_B) + l2 W_A,      S = W_B'G W_B,
 
 where H = F'F/n over the n shared rows, G the same over the labelled ones among them, K = F_A'F_B/n and
 c = F_B'(w y)/n. Only K and c take both parties' rows; they are computed once, hidden, and from then on
-nothing depends on the number of rows. One hidden column loses nothing, so h = 1 is the default.
+nothing depends on the number of rows.
 
-*Several classes*: each against the rest is an output with a Phi, a q, a c and h columns of both maps. Outputs
+*Several classes*: each against the rest is an output with a Phi, a q, a c and a column of both maps. Outputs
 share F, H, G, K and P, and every message. A product by a constant matrix is made for all columns, and what it
 has away from an output's own columns is dropped. Rates are those of the output that allows the smallest.
 
@@ -21,19 +22,18 @@ columns, as if |Phi|^2 and S q'P q were R = 4, and its map is held to where it w
 |W - W_0|^2 in the metric of P^-1 (docs/proofs.md says why rounds lower the loss). Q steps of B on a Phi that
 stays, with N = eta P, T = mu N + eta tau I, M = I - N (2 gamma H + l2) - T:
 
-    Z <- M Z + x,   v <- M v + N t + |Phi|^2 x,   x = N c/2 - N G v/4,     N t = 2 gamma N K'W_A Phi + T v_0
-    W_B <- (M^Q + R T) W_B + 2 gamma R N K'W_A + Z Phi',                R = I + M + ... + M^(Q-1)
+    W_B <- M W_B - sigma N G W_B + 2 gamma N K'W_A + T W_0 + N Phi c/2,      sigma = Phi^2 / 4
 
-Z after p steps is a polynomial of degree p - 1 in sigma = |Phi|^2 / 4, whose coefficients are B's matrices
-times v_0, K'W_A Phi and c (`OwnMaps.chunk`). So p steps take one product by a matrix and one by the powers of
-sigma. Coefficients grow like binomials, so p is at most `CHUNK`, and more steps are made in several chunks.
+W_B after p steps is a polynomial of degree p in sigma, whose coefficients are B's matrices times W_B, W_0,
+K'W_A and Phi c (`OwnMaps.chunk`). So p steps take one product by a matrix and one by the powers of sigma.
+Coefficients grow like binomials, so p is at most `CHUNK`, and more steps are made in several chunks.
 
 Q steps of A on a W_B that stays, with g_j = S Phi_j/4 - W_B'c/2 and w_i = q'M^i N q:
 
-    Phi_j = q'((M^j + R_j T) W_A + 2 gamma R_j N K W_B)' - sum over i < j of w_(j-1-i) g_i
-    W_A <- (M^Q + R T) W_A + 2 gamma R N K W_B - sum over i of M^(Q-1-i) N q g_i'
+    Phi_j = q'((M^j + R_j T) W_A + 2 gamma R_j N K W_B) - sum over i < j of w_(j-1-i) g_i
+    W_A <- (M^Q + R T) W_A + 2 gamma R N K W_B - sum over i of M^(Q-1-i) N q g_i
 
-so a local step takes the product of g_i with w_j S/4, which has h rows and columns.
+with R_j = I + M + ... + M^(j-1). So a local step takes the product of g_i with w_j S/4.
 """
 
 from __future__ import annotations
@@ -61,8 +61,6 @@ HOLD = 0.25
 """B's part of what it takes to cover that where both move at once; A's is COUPLING^2 q'P q / HOLD."""
 WAVES = 64
 """Random features that every party's columns get: cosines, so that a linear map can bend (Rahimi, Recht)."""
-START = 0.3
-"""Root mean square of the columns of u beyond the first, at the start."""
 
 
 def with_waves(features: Array, untransformed: Rows) -> Array:
@@ -80,7 +78,6 @@ class TransferPlan:
     size_a: int
     size_b: int
     """Columns, with the ones."""
-    hidden: int
     rows: int
     gamma: float
     l2: float
@@ -90,12 +87,7 @@ class TransferPlan:
     own_steps: bool = True
     """Each party's rate is a part of its own largest step; else the same number for both, as it is."""
     outputs: int = 1
-    """Classes, each against the rest; one for two classes. `hidden` is the width of each."""
-
-    @property
-    def width(self) -> int:
-        """Columns of a map."""
-        return self.outputs * self.hidden
+    """Classes, each against the rest; one for two classes."""
 
     @property
     def chunks(self) -> list[int]:
@@ -197,20 +189,13 @@ class TransferRows:
                 f" from {most:.3g} on; 'auto' takes what they allow"
             )
 
-    def start(self, plan: TransferPlan, seed: int) -> Array:
-        """W before training: the first column of each output tells A's own labelled rows apart, and is 0 at
-        B; the others are random, from the public seed.
-        """
-        rng = np.random.default_rng(seed)
-        size = self.features.shape[1]
-        maps: Array = rng.normal(size=(size, plan.width)) * START / sqrt(float(np.trace(self.gram)))
-        maps[:, :: plan.hidden] = 0.0
-        if self.labels is not None:
-            apart = self.inverse @ self.pull
-            # Shared people have a u of 1; |Phi| starts between sqrt(q'P q) and 1 all the same.
-            sizes = np.maximum(np.sqrt(np.einsum("ik,ij,jk->k", apart, self.gram, apart)), self.reaches)
-            maps[:, :: plan.hidden] = apart / np.where(sizes > 0.0, sizes, np.inf)
-        return maps
+    def start(self) -> Array:
+        """W_A before training, which tells A's own labelled rows apart: (d_A, outputs). W_B is 0."""
+        apart = self.inverse @ self.pull
+        # Shared people have a u of 1; |Phi| starts between sqrt(q'P q) and 1 all the same.
+        sizes = np.maximum(np.sqrt(np.einsum("ik,ij,jk->k", apart, self.gram, apart)), self.reaches)
+        start: Array = apart / np.where(sizes > 0.0, sizes, np.inf)
+        return start
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,41 +242,30 @@ class OwnMaps:
 
     def matrix(self, kind: str, place: int = 0) -> Array:
         """Return the matrix of that kind; `place`: the number of a chunk."""
-        if kind == "base":
-            return self.base(self.plan.local_steps)
         if kind == "chunk":
-            chunks = self.plan.chunks
-            return self.chunk(chunks[place], start=place == 0, end=place == len(chunks) - 1)
+            return self.chunk(self.plan.chunks[place], start=place == 0)
         return {"bases": self.bases, "pushes": self.pushes, "weights": self.weights}[kind]()
 
     # B's
 
-    def chunk(self, steps: int, *, start: bool, end: bool) -> Array:
-        """What some steps make of Z and v, by powers of sigma: the coefficients, one below the other.
-
-        The inputs are Z, v, v_0, K'W_A Phi and c; at the start Z is 0 and v is v_0, so the first two are left
-        out. The outputs are Z's coefficients of sigma^0 to sigma^(p-1) and, unless it is the end, v's of
-        sigma^0 to sigma^p.
+    def chunk(self, steps: int, *, start: bool) -> Array:
+        """What some steps make of W, by powers of sigma: the coefficients of sigma^0 to sigma^p, one below
+        the other. The inputs are W, W_0, K'W_A and Phi c; at the start W is W_0, and left out.
         """
         size, n, once = len(self.scaled), self.scaled, self.powers[1][0]
-        z_in, v_in, kept_in, pulled_in, labels_in = np.split(np.eye(5 * size), 5)
-        pushed = 2.0 * self.plan.gamma * n @ pulled_in + self.kept @ kept_in
-        z, v = [z_in], [v_in]
+        w_in, kept_in, pulled_in, labels_in = np.split(np.eye(4 * size), 4)
+        pushed = self.kept @ kept_in + 2.0 * self.plan.gamma * n @ pulled_in + 0.5 * n @ labels_in
+        felt, parts = -n @ self.rows.labelled_gram, [w_in]
         for _ in range(steps):
-            x = [-0.25 * n @ self.rows.labelled_gram @ part for part in v]
-            x[0] = x[0] + 0.5 * n @ labels_in
-            moved = [once @ part for part in v] + [np.zeros_like(v_in)]
-            for power, part in enumerate(x):
-                moved[power + 1] = moved[power + 1] + REACH * part
-            moved[0] = moved[0] + pushed
-            z = [once @ part for part in z] + [np.zeros_like(z_in)] * (len(x) - len(z))
-            z = [part + more for part, more in zip(z, x, strict=True)]
-            v = moved
-        coefficients = np.vstack(z if end else [*z, *v])
+            kept = [once @ part for part in parts]
+            kept[0] = kept[0] + pushed
+            moved = [felt @ part for part in parts]
+            parts = [kept[0], *(np.add(*both) for both in zip(kept[1:], moved, strict=False)), moved[-1]]
+        coefficients = np.vstack(parts)
         if not start:
             return coefficients
-        _, by_v, by_kept, *rest = np.split(coefficients, 5, axis=1)
-        return np.hstack([by_v + by_kept, *rest])
+        by_w, by_kept, *rest = np.split(coefficients, 4, axis=1)
+        return np.hstack([by_w + by_kept, *rest])
 
     # A's
 
