@@ -175,7 +175,7 @@ class BlindTransfer:
         points: list[Look] = []
         metric, reason = "held_out_auc" if self._held_out else "overlap_auc", "rounds"
         for t in range(agreement.stopping.rounds):
-            run.round(agreement.learning_rate(t))
+            run.round()
             self._maps = run.w_a, run.w_b
             points.append(self.look())
             if on_look is not None:

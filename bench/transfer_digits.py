@@ -48,8 +48,8 @@ def reached(a: Array, b: Array, odd: NDArray[np.int64], seed: int) -> float:
         TransferRows(with_ones(features_a), shared, labelled, signs_of(odd[known])),
         TransferRows(with_ones(features_b), shared, labelled, None),
     )
-    for t in range(agreement.stopping.rounds):
-        run.round(agreement.learning_rate(t))
+    for _ in range(agreement.stopping.rounds):
+        run.round()
     return float(roc_auc_score(odd[others], with_ones(features_b)[SHARED:] @ run.score_map))
 
 

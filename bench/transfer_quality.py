@@ -63,7 +63,7 @@ class Halves:
             TransferRows(with_ones(b[:900]), np.arange(count), known, None),
         )
         for _ in range(made.settings.rounds):
-            run.round(1.0)
+            run.round()
         return float(np.mean(side.answers(with_ones(b[count:]) @ run.score_map, "half") == self.labels[NEW]))
 
     def encrypted(self, rounds: int | None) -> float:

@@ -23,7 +23,7 @@ class PlainTransfer:
         self._plan, self._a, self._b = plan, a, b
         self._cross: Array = a.shared.T @ b.shared / plan.rows
         self._told: Array = b.shared.T @ a.targets() / plan.rows
-        self._own: dict[tuple[bool, float], OwnMaps] = {}
+        self._maps = {each: OwnMaps(each, plan) for each in (a, b)}
         self.w_a, self.w_b = a.start(), np.zeros((plan.size_b, plan.outputs))
 
     @property
@@ -37,21 +37,17 @@ class PlainTransfer:
         phi: Array = (self._a.pull * w_a).sum(axis=0)
         return phi
 
-    def round(self, rate: float) -> None:
+    def round(self) -> None:
         if self._plan.sequential:
-            self.w_b = self._moved_b(rate)
-            self.w_a = self._moved_a(rate)
+            self.w_b = self._moved_b()
+            self.w_a = self._moved_a()
         else:
-            self.w_a, self.w_b = self._moved_a(rate), self._moved_b(rate)
+            self.w_a, self.w_b = self._moved_a(), self._moved_b()
 
-    def _maps(self, rate: float, *, a: bool) -> OwnMaps:
-        rows = self._a if a else self._b
-        return self._own.setdefault((a, rate), OwnMaps(rows, self._plan, rate))
-
-    def _moved_a(self, rate: float) -> Array:
+    def _moved_a(self) -> Array:
         """Q steps of A on a W_B that stays."""
         plan, rows, w_b = self._plan, self._a, self.w_b
-        own, moved = self._maps(rate, a=True), self.w_a
+        own, moved = self._maps[rows], self.w_a
         square, told = ((w_b * each).sum(axis=0) for each in (self._b.labelled_gram @ w_b, self._told))
         for _ in range(plan.local_steps):
             push = rows.pull * (square * self.phi(moved) / 4 - told / 2)
@@ -59,10 +55,10 @@ class PlainTransfer:
             moved = moved - own.scaled @ (push + pulled) - own.kept @ (moved - self.w_a)
         return moved
 
-    def _moved_b(self, rate: float) -> Array:
+    def _moved_b(self) -> Array:
         """Q steps of B on a W_A that stays."""
         plan, rows, w_a = self._plan, self._b, self.w_a
-        own, moved, phi = self._maps(rate, a=False), self.w_b, self.phi(w_a)
+        own, moved, phi = self._maps[rows], self.w_b, self.phi(w_a)
         for _ in range(plan.local_steps):
             felt = rows.labelled_gram @ (moved * phi) / 4 - self._told / 2
             pulled = 2 * plan.gamma * (rows.gram @ moved - self._cross.T @ w_a) + plan.l2 * moved

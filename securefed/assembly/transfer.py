@@ -17,7 +17,7 @@ from securefed.errors import DataError
 from securefed.models import HiddenLayer, LinearModel
 from securefed.models.local import with_ones
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
-from securefed.protocols.blind.transfer import BlindTransferParty, transfer_plan
+from securefed.protocols.blind.transfer import BlindTransferParty
 from securefed.protocols.blind.transfer_algebra import WAVES, TransferRows, with_waves
 from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.own_gradient.sides import TransferScorer, TransferSide
@@ -67,10 +67,7 @@ class TransferAssembly(Assembly[TransferSettings]):
         rate = as_learning_rate(settings.learning_rate)
         if isinstance(rate, Automatic):
             rate = Constant(1.0 if settings.blind else TRANSFER_RATE)
-        if settings.blind:
-            more = [("steps", "own" if self._own_steps else "given")]
-        else:
-            more = [("activation_bound", settings.option("activation_bound"))]
+        more = [] if settings.blind else [("activation_bound", settings.option("activation_bound"))]
         return self.agreed(
             members,
             rate,
@@ -85,11 +82,6 @@ class TransferAssembly(Assembly[TransferSettings]):
                 *more,
             ),
         )
-
-    @property
-    def _own_steps(self) -> bool:
-        """Whether rates are parts of each party's largest step."""
-        return isinstance(as_learning_rate(self.settings.learning_rate), Automatic)
 
     def _value_bits(self, overlap: int) -> int:
         """Bits of the largest number that either party sends (TransferSide.fixed)."""
@@ -127,11 +119,9 @@ class TransferAssembly(Assembly[TransferSettings]):
 
         A is the party with labels.
         """
-        is_a, plan = data.targets is not None, transfer_plan(agreement)
+        is_a = data.targets is not None
         name = agreement.names[is_a]
         rows = TransferRows(with_ones(data.features), data.rows, data.labelled, data.targets)
-        if self.check_rate and not plan.own_steps:
-            rows.check_rate(agreement.learning_rate(0), plan, name)
         context = context.evaluating(lambda table: self._scored(table, label_party=is_a))
         context = context.guarding(name, data.features)
         return BlindTransferParty(agreement, rows, context, self.scheme)

@@ -23,7 +23,6 @@ from securefed.protocols.blind.cross import AHEAD, WINDOW
 from securefed.protocols.blind.loop import PREPARE_STEP
 from securefed.protocols.blind.statistics import PART_STEP, PassPlan
 
-RATES = (schedules.Automatic, schedules.Constant, schedules.InverseSqrt, schedules.InverseSqrtParties)
 QUESTION_BYTES = 32
 MOST_ROWS, MOST_FOLDS, MOST_ROUNDS = 1 << 31, 1 << 8, 1 << 16
 """More than any blind run has. A list of more messages would not end."""
@@ -246,16 +245,11 @@ class TransferSchedule(Schedule):
 
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
         super().__init__(agreement, lengths, (agreement.members[0].parameters, 1))
-        self._plan = transfer.transfer_plan(agreement)
-        self._rates = [agreement.learning_rate(t) for t in range(agreement.stopping.rounds)]
-        self._constants = transfer_round.fixed_matrices(self._plan, tuple(dict.fromkeys(self._rates)))
-        start = transfer_round.Maps.zeros
-        self._trips = {rate: trip_sizes(self._counted(rate).moves(start(self._plan))) for rate in self._rates}
-        (self._score_trip,) = trip_sizes(self._counted(self._rates[0]).score_map(start(self._plan)))
-
-    def _counted(self, rate: float) -> transfer_round.TransferRound:
-        told = zeros(self._plan.size_b, self._plan.outputs)
-        return transfer_round.TransferRound(self._plan, Count(self._constants), told, rate, first=True)
+        self._plan = plan = transfer.transfer_plan(agreement)
+        self._constants, told = transfer_round.fixed_matrices(plan), zeros(plan.size_b, plan.outputs)
+        counted = transfer_round.TransferRound(plan, Count(self._constants), told, first=True)
+        self._trips = trip_sizes(counted.moves(transfer_round.Maps.zeros(plan)))
+        (self._score_trip,) = trip_sizes(counted.score_map(transfer_round.Maps.zeros(plan)))
 
     def _setup(self) -> Iterator[Due]:
         (b, a), plan = self.agreement.names, self._plan
@@ -263,11 +257,12 @@ class TransferSchedule(Schedule):
         yield from self._key(a, b, When("setup", 0, scoring.KEY_STEP))
         yield from self._product(a, b, product, PART_STEP + 1)
         scorings = self.agreement.evaluations_from(0) + 1
-        counted = transfer_round.count_products(plan, self._constants, self._rates, scorings)
+        rounds = self.agreement.stopping.rounds
+        counted = transfer_round.count_products(plan, self._constants, rounds, scorings)
         yield from self._prepared(prepared_products(self._constants, counted))
 
     def _round(self, t: int) -> Iterator[Due]:
-        for step, sizes in enumerate(self._trips[self._rates[t]]):
+        for step, sizes in enumerate(self._trips):
             yield from self._trip(sizes, "training", t, step)
 
     def _before_scores(self, phase: str, t: int) -> Iterator[Due]:
@@ -282,14 +277,13 @@ SCHEDULES: dict[str, type[LinearSchedule | TransferSchedule]] = {
 
 
 def read_schedule(settings: Mapping[str, Any], lengths: Lengths | None) -> Schedule:
-    """Return the schedule of the settings in a transcript. DataError for a rate that a user wrote."""
-    by_rate = settings["objective"] == "transfer"  # the rate of a linear model changes no message
+    """Return the schedule of the settings in a transcript."""
     agreement = Agreement(
         settings["objective"],
         settings["scheme"],
         tuple(Member(*member) for member in settings["parties"]),
         schedules.FedBCD(settings["local_steps"], settings["order"]),
-        _called("learning_rate", settings, *RATES) if by_rate else schedules.Constant(1.0),
+        schedules.Constant(1.0),  # rates change no message
         _called("batches", settings, schedules.Batches),
         _called("stopping", settings, schedules.Stopping),
         width=settings["width"],

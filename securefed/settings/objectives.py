@@ -397,6 +397,8 @@ class TransferSettings(ObjectiveSettings):
         for name, (blind, shown) in self.usual.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, blind if self.blind else shown)
+        if self.blind and self.learning_rate != "auto":
+            raise SettingError(f"learning_rate: {self.learning_rate!r} given, a blind run takes 'auto' here")
         if self.blind and self.hidden != 1:
             raise SettingError(f"hidden: {self.hidden} given, a blind run takes 1; more would gain nothing")
 

@@ -22,7 +22,7 @@ from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
-from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
+from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import LinearSettings, TransferSettings
 from securefed.transport import LocalRun, Program, Transcript, get_network, run_local
@@ -218,7 +218,6 @@ PROTOCOLS: dict[str, Callable[..., Made]] = {
     "blind, held out": blind(2, rounds=3, monitoring=Monitoring(), held=6),
     "blind, watched": blind(2, rounds=4, monitoring=Monitoring(evaluate_every=1, patience=1), release=True),
     "blind, transfer": blind_transfer(),
-    "blind, transfer, falling rate": blind_transfer(learning_rate=InverseSqrt(0.3)),
 }
 
 

@@ -44,8 +44,7 @@ COVERED = [
     ("blind, watched", "FedBCD-s", "ckks"),
     ("blind, transfer", "FedBCD-p", "ckks"),
     ("blind, transfer", "FedBCD-s", "ckks"),
-    ("blind, transfer, falling rate", "FedBCD-p", "ckks"),
-    ("blind, transfer, falling rate", "FedSGD", "ckks"),
+    ("blind, transfer", "FedSGD", "ckks"),
     ("blind, two parties", "FedBCD-p", "paillier"),
     ("blind, three", "FedBCD-s", "paillier"),
 ]

@@ -433,16 +433,6 @@ def test_keys_and_scores_that_are_not_due_in_transfer_learning(
     assert set(failed(blind_made("blind, transfer"))) == claims
 
 
-def test_transfer_learning_with_a_rate_that_a_user_wrote_is_not_checked() -> None:
-    """What such a rate is in each round cannot be read from the transcripts."""
-
-    def rate(t: int) -> float:
-        return 0.3
-
-    found = audit(*blind_made("blind, transfer", learning_rate=rate).run())
-    assert found.failed == [] and {"due", "outputs"} <= set(found.not_checked)
-
-
 def test_an_operand_with_more_columns(monkeypatch: Patch) -> None:
     """One end sends more than is due, and the other cuts it off without a word."""
     changed(monkeypatch, "operand", lambda link, blob: blob + _fresh(bytes(4096)))

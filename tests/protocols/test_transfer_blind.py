@@ -39,7 +39,7 @@ from securefed.protocols.blind.transfer_algebra import (
 from securefed.protocols.blind.transfer_round import TransferRound, count_products, fixed_matrices
 from securefed.protocols.loop import EvaluationRows, PartyContext, part_of
 from securefed.protocols.messages import KINDS
-from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
+from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import TransferSettings
 from securefed.transport import Message, get_network, run_local
@@ -67,13 +67,6 @@ def data(
 def assembly(**changes: Any) -> TransferAssembly:
     common = {"algorithm": FedBCD(3), "rounds": 2, "l2": 1e-3}
     return TransferAssembly(TransferSettings(**{**common, **changes}))
-
-
-def unchecked(**changes: Any) -> TransferAssembly:
-    """Accepts a rate whatever the columns say of it."""
-    made = assembly(**changes)
-    made.check_rate = False
-    return made
 
 
 class Run:
@@ -155,8 +148,8 @@ class Run:
     def plain(self, rounds: int | None = None) -> PlainTransfer:
         """The same rounds in the clear."""
         done = PlainTransfer(self.plan, *self.rows)
-        for t in range(self.assembly.settings.rounds if rounds is None else rounds):
-            done.round(self.agreement.learning_rate(t))
+        for _ in range(self.assembly.settings.rounds if rounds is None else rounds):
+            done.round()
         return done
 
     def sent(self) -> Counter[str]:
@@ -190,12 +183,6 @@ SCHEDULES: list[Algorithm] = [
 )
 def test_the_maps_are_those_of_the_plain_rounds(algorithm: Algorithm, outputs: int) -> None:
     run = Run(assembly(algorithm=algorithm, rounds=3), data(outputs=outputs))
-    assert_as_plain(run, run.plain())
-
-
-@pytest.mark.parametrize("rate", [0.05, InverseSqrt(0.05)], ids=repr)
-def test_given_rates_may_change_by_round(rate: Any) -> None:
-    run = Run(unchecked(learning_rate=rate, algorithm=FedBCD(2), rounds=3), data())
     assert_as_plain(run, run.plain())
 
 
@@ -355,13 +342,13 @@ def test_truncated_numbers_of_a_run_stay_below_a_quarter_of_their_bound(
 def test_products_are_counted_without_data() -> None:
     """A round's numbers depend on columns, outputs and steps; none on rows."""
     plan = TransferPlan(5, 4, 40, 0.005, 0.05, 0.0, 5, False)
-    constants = fixed_matrices(plan, (1.0,))
-    count = count_products(plan, constants, [1.0] * 7, 2)
-    assert count.columns[("K",)] == count.columns[("chunk", 1.0, 0)] == 7
+    constants = fixed_matrices(plan)
+    count = count_products(plan, constants, 7, 2)
+    assert count.columns[("K",)] == count.columns[("chunk", 0)] == 7
     assert count.triples[Shape(4, 5, 1)] == 7 and count.triples[Shape(5, 1, 1)] == 9
     assert count.columns.keys() <= constants.keys()
     larger = replace(plan, rows=4000)
-    again = count_products(larger, fixed_matrices(larger, (1.0,)), [1.0] * 7, 2)
+    again = count_products(larger, fixed_matrices(larger), 7, 2)
     assert (again.columns, again.triples) == (count.columns, count.triples)
 
 
@@ -426,9 +413,7 @@ def federations(draw: Any) -> Any:
     sizes = (d_a + 1, d_b + 1, rows)
     weights = tuple(draw(st.sampled_from([0.0, 0.005, 0.05, 1.0])) for _ in range(2))
     steps, sequential = draw(st.sampled_from([1, 2, 5, 10, 100])), draw(st.booleans())
-    plan = TransferPlan(
-        *sizes, *weights, draw(st.sampled_from([0.0, 0.1, 5.0])), steps, sequential, True, outputs
-    )
+    plan = TransferPlan(*sizes, *weights, draw(st.sampled_from([0.0, 0.1, 5.0])), steps, sequential, outputs)
     return PlainTransfer(plan, a, b)
 
 
@@ -437,7 +422,7 @@ def federations(draw: Any) -> Any:
 def test_the_loss_falls_in_every_round_whatever_the_columns(run: PlainTransfer) -> None:
     before = run.loss()
     for _ in range(15):
-        run.round(1.0)
+        run.round()
         after = run.loss()
         assert after <= before + 1e-9 * max(1.0, before)
         before = after
@@ -453,7 +438,10 @@ def test_the_loss_falls_in_every_round_whatever_the_columns(run: PlainTransfer) 
 
 
 def test_what_cannot_be_done_is_refused_by_name() -> None:
-    with pytest.raises(SettingError, match="learning_rate: 60 given; with the columns of B"):
-        Run(assembly(learning_rate=60.0), data())
+    with pytest.raises(SettingError, match="learning_rate: 60 given, a blind run takes 'auto'"):
+        assembly(learning_rate=60)
+    with pytest.raises(SettingError, match="hidden: 2 given, a blind run takes 1"):
+        assembly(hidden=2)
+    a, b, *rest = data(columns=(3, 150))
     with pytest.raises(DataError, match="less than 256 is allowed; standardise"):
-        Run(unchecked(learning_rate=60.0), data())
+        Run(assembly(), (a, 1e-4 * b, *rest))

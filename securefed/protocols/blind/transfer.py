@@ -73,7 +73,6 @@ def transfer_plan(agreement: Agreement) -> TransferPlan:
         algorithm.proximal,
         algorithm.local_steps,
         algorithm.order != "parallel",
-        details["steps"] == "own",
         agreement.outputs,
     )
 
@@ -114,8 +113,7 @@ class BlindTransferParty(BlindLoop):
         self._plan, self._rows, self._is_a = plan, rows, rows.labels is not None
         check_wraps(transfer_wrap_bound(plan, rounds), rounds, plan.size_a + plan.size_b, plan.outputs)
         self._pass = transfer_pass(agreement)
-        self._rates = [agreement.learning_rate(t) for t in range(rounds)]
-        self._fixed = fixed_matrices(plan, self._rates)
+        self._fixed = fixed_matrices(plan)
         self._labels: Share
         """This party's share of c."""
         self.maps = Maps.zeros(plan)
@@ -136,25 +134,24 @@ class BlindTransferParty(BlindLoop):
             own["K",], own["K'",] = joint, _transposed(joint[:, :size])
             self._labels = _transposed(joint[:, size:])
         scorings = self._agreement.evaluations_from(self.first_round) + 1
-        rates = self._rates[self.first_round : self.last_round]
-        count = count_products(self._plan, self._fixed, rates, scorings)
+        rounds = self.last_round - self.first_round
+        count = count_products(self._plan, self._fixed, rounds, scorings)
         await self._prepare(link, self._fixed, own, count)
 
     def _own_matrices(self) -> dict[Name, Share]:
         """Return the matrices that this party knows."""
         kinds, fraction = (OWN_OF_A, MATRIX_BITS) if self._is_a else (OWN_OF_B, OWN_FRACTION)
-        rows = self._rows
-        maps = {rate: OwnMaps(rows, self._plan, rate) for rate in dict.fromkeys(self._rates)}
+        rows, maps = self._rows, OwnMaps(self._rows, self._plan)
         matrices: dict[Name, Share] = {}
         for name in self._fixed:
             if name[0] not in kinds:
                 continue
-            values = rows.labelled_gram if name[0] == "G" else maps[name[1]].matrix(name[0], *name[2:])
+            values = rows.labelled_gram if name[0] == "G" else maps.matrix(*name)
             largest = float(np.abs(values).max())
             if not largest < LARGEST:
                 raise DataError(
-                    f"learning_rate: steps with these columns have a factor of {largest:.3g}, less than"
-                    f" {LARGEST:g} is allowed; standardise the columns or take a smaller learning rate"
+                    f"columns: steps with them have a factor of {largest:.3g}, less than {LARGEST:g} is"
+                    " allowed; standardise the columns"
                 )
             matrices[name] = shares.from_floats(values, fraction)
         return matrices
@@ -171,19 +168,18 @@ class BlindTransferParty(BlindLoop):
     # A round
 
     async def _round(self, link: Link, t: int) -> None:
-        moves = self._steps(t).moves(self.maps)
+        moves = self._steps().moves(self.maps)
         self.maps = await run_moves(link, self._pass.peer(link.name), moves, At(0, t))
 
-    def _steps(self, t: int) -> TransferRound:
-        rate = self._agreement.learning_rate(t)
-        return TransferRound(self._plan, self._products, self._labels, rate, first=self._is_a)
+    def _steps(self) -> TransferRound:
+        return TransferRound(self._plan, self._products, self._labels, first=self._is_a)
 
     # Scores, and the end of the run
 
     async def _blocks(self, link: Link, t: int, fold: int) -> dict[str, Share]:
         """Return a holder's shares of v, and of the label party's column, which is 0."""
         b, a = self._agreement.names
-        moves = self._steps(t).score_map(self.maps)
+        moves = self._steps().score_map(self.maps)
         v = await run_moves(link, self._pass.peer(link.name), moves, At(SCORE_TRIP, t))
         return {b: cut(v, first=self._is_a), a: shares.zeros(1, self._plan.outputs)}
 

@@ -17,10 +17,10 @@ share F, H, G, K and P, and every message. A product by a constant matrix is mad
 has away from an output's own columns is dropped. Rates are those of the output that allows the smallest.
 
 *Steps.* W <- W - eta P gradient with P = (H + delta I)^-1, the party's own (A: H plus the same matrix over
-its labelled rows, so that q'P q <= 1). With learning_rate="auto" each party takes eta = 1/lambda from its own
-columns, as if |Phi|^2 and S q'P q were R = 4, and its map is held to where it was at the exchange, by tau/2
-|W - W_0|^2 in the metric of P^-1 (docs/proofs.md says why rounds lower the loss). Q steps of B on a Phi that
-stays, with N = eta P, T = mu N + eta tau I, M = I - N (2 gamma H + l2) - T:
+its labelled rows, so that q'P q <= 1). Each party takes eta = 1/lambda from its own columns, as if Phi^2 and
+S q'P q were R = 4. Its map is held to where it was at the exchange, by tau/2 |W - W_0|^2 in the metric of
+P^-1 (docs/proofs.md says why rounds lower the loss). Q steps of B on a Phi that stays, with N = eta P,
+T = mu N + eta tau I, M = I - N (2 gamma H + l2) - T:
 
     W_B <- M W_B - sigma N G W_B + 2 gamma N K'W_A + T W_0 + N Phi c/2,      sigma = Phi^2 / 4
 
@@ -45,7 +45,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.errors import DataError, SettingError
+from securefed.errors import DataError
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -84,8 +84,6 @@ class TransferPlan:
     proximal: float
     local_steps: int
     sequential: bool
-    own_steps: bool = True
-    """Each party's rate is a part of its own largest step; else the same number for both, as it is."""
     outputs: int = 1
     """Classes, each against the rest; one for two classes."""
 
@@ -163,8 +161,6 @@ class TransferRows:
 
     def hold(self, plan: TransferPlan) -> float:
         """tau: how much the map is held to where it was at the exchange."""
-        if not plan.own_steps:
-            return 0.0
         return 2.0 * plan.gamma + (
             HOLD if self.labels is None else COUPLING**2 * float(self.reaches.max()) / HOLD
         )
@@ -180,15 +176,6 @@ class TransferRows:
         totals = [root.T @ (REACH / 4.0 * loss + same) @ root for loss in losses]
         return self.hold(plan) + max(float(np.linalg.eigvalsh(total)[-1]) for total in totals)
 
-    def check_rate(self, rate: float, plan: TransferPlan, name: str) -> None:
-        """SettingError for a given rate that this party's columns show to be too large."""
-        most = (2.0 if plan.sequential else 1.0) / self.curvature(plan)
-        if rate > most:
-            raise SettingError(
-                f"learning_rate: {rate:g} given; with the columns of {name} a blind transfer run may diverge"
-                f" from {most:.3g} on; 'auto' takes what they allow"
-            )
-
     def start(self) -> Array:
         """W_A before training, which tells A's own labelled rows apart: (d_A, outputs). W_B is 0."""
         apart = self.inverse @ self.pull
@@ -200,16 +187,15 @@ class TransferRows:
 
 @dataclass(frozen=True, eq=False)
 class OwnMaps:
-    """The matrices of a party's Q local steps with one rate."""
+    """The matrices of a party's Q local steps."""
 
     rows: TransferRows
     plan: TransferPlan
-    eta: float
 
     @cached_property
     def rate(self) -> float:
         """eta of this party."""
-        return self.eta / self.rows.curvature(self.plan) if self.plan.own_steps else self.eta
+        return 1.0 / self.rows.curvature(self.plan)
 
     @cached_property
     def scaled(self) -> Array:

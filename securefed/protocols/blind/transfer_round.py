@@ -18,8 +18,6 @@ product are random, so they may be truncated; maps at the start are known to one
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,8 +72,8 @@ class Maps:
         )
 
 
-def fixed_matrices(plan: TransferPlan, rates: Sequence[float]) -> dict[Name, FixedMatrix]:
-    """Return all matrices that stay the same: K with c' below it, its transpose, and parties' own by rate."""
+def fixed_matrices(plan: TransferPlan) -> dict[Name, FixedMatrix]:
+    """Return all matrices that stay the same: K with c' below it, its transpose, and parties' own."""
     da, db, c, steps = plan.size_a, plan.size_b, plan.outputs, plan.local_steps
 
     def by_b(rows: int, inner: int) -> FixedMatrix:
@@ -85,32 +83,26 @@ def fixed_matrices(plan: TransferPlan, rates: Sequence[float]) -> dict[Name, Fix
         ("K",): FixedMatrix(da + c, db, "both", SHARE_BITS),
         ("K'",): FixedMatrix(db, da, "both", SHARE_BITS),
         ("G",): by_b(db, db),
+        ("bases",): FixedMatrix(da + steps * c, 2 * da, "first", A_BITS),
+        ("pushes",): FixedMatrix(da + c, steps * c, "first", A_BITS),
     }
-    for rate in dict.fromkeys(rates):
-        for place, size in enumerate(plan.chunks):
-            matrices["chunk", rate, place] = by_b((size + 1) * db, (4 if place else 3) * db)
-        matrices["bases", rate] = FixedMatrix(da + steps * c, 2 * da, "first", A_BITS)
-        matrices["pushes", rate] = FixedMatrix(da + c, steps * c, "first", A_BITS)
-        if steps > 1:
-            matrices["weights", rate] = FixedMatrix((steps - 1) * c, c, "first", A_BITS)
+    for place, size in enumerate(plan.chunks):
+        matrices["chunk", place] = by_b((size + 1) * db, (4 if place else 3) * db)
+    if steps > 1:
+        matrices["weights",] = FixedMatrix((steps - 1) * c, c, "first", A_BITS)
     return matrices
 
 
 def count_products(
-    plan: TransferPlan, matrices: dict[Name, FixedMatrix], rates: Sequence[float], scorings: int
+    plan: TransferPlan, matrices: dict[Name, FixedMatrix], rounds: int, scorings: int
 ) -> Count:
-    """Count what rounds with these rates and so many scorings take."""
+    """Count what so many rounds and scorings take."""
     total, labels = Count(matrices), shares.zeros(plan.size_b, plan.outputs)
-
-    def add(rate: float, times: int, move: Callable[[TransferRound, Maps], Move]) -> None:
+    for move, times in ((TransferRound.moves, rounds), (TransferRound.score_map, scorings)):
         each = Count(matrices)
-        counting = TransferRound(plan, each, labels, rate, first=True)
-        trip_sizes(move(counting, Maps.zeros(plan)))
-        total.add(each, times)
-
-    for rate, rounds in Counter(rates).items():
-        add(rate, rounds, TransferRound.moves)
-    add(0.0, scorings, TransferRound.score_map)
+        trip_sizes(move(TransferRound(plan, each, labels, first=True), Maps.zeros(plan)))
+        if times:
+            total.add(each, times)
     return total
 
 
@@ -119,12 +111,9 @@ class TransferRound:
     output: (5, outputs, rows, columns).
     """
 
-    def __init__(
-        self, plan: TransferPlan, products: Products, labels: Share, rate: float, *, first: bool
-    ) -> None:
+    def __init__(self, plan: TransferPlan, products: Products, labels: Share, *, first: bool) -> None:
         """`labels`: this holder's share of c, (5, d_B, outputs)."""
-        self._plan, self._products, self._labels = plan, products, labels
-        self._rate, self._first = rate, first
+        self._plan, self._products, self._labels, self._first = plan, products, labels, first
 
     def _cut(self, share: Share, bits: int = MATRIX_BITS) -> Share:
         return shares.truncate(share, bits, first=self._first)
@@ -161,19 +150,19 @@ class TransferRound:
     # B
 
     def _steps_of_b(self, a: Share, b: Share, phi: Share) -> Move:
-        plan, size, rate = self._plan, self._plan.size_b, self._rate
+        plan, size = self._plan, self._plan.size_b
         aligned, scaled = yield from side_by_side(
             self._times(("K'",), a), self._scaled(np.concatenate([phi, self._labels], axis=1), phi)
         )
         sigma, pushed = self._cut(scaled[:, :1], QUARTER), self._cut(scaled[:, 1:])
         fixed = np.concatenate([b, aligned, pushed], axis=1)
         parts, powers = yield from side_by_side(
-            self._times(("chunk", rate, 0), fixed, OWN_FRACTION), self._powers(sigma)
+            self._times(("chunk", 0), fixed, OWN_FRACTION), self._powers(sigma)
         )
         for place, steps in enumerate(plan.chunks):
             if place:
                 inputs = np.concatenate([b, fixed], axis=1)
-                parts = yield from self._times(("chunk", rate, place), inputs, OWN_FRACTION)
+                parts = yield from self._times(("chunk", place), inputs, OWN_FRACTION)
             pair = self._products.pair(Shape(size, steps, 1), plan.outputs)
             coefficients = parts[:, size:].reshape(LIMBS, steps, size, plan.outputs).transpose(0, 3, 2, 1)
             yield [pair.open([(0, coefficients)], [(0, powers[:, :, :steps])])]
@@ -199,7 +188,7 @@ class TransferRound:
     # A
 
     def _steps_of_a(self, a: Share, b: Share, phi: Share) -> Move:
-        plan, products, rate = self._plan, self._products, self._rate
+        plan, products = self._plan, self._products
         size, c, steps = plan.size_a, plan.outputs, plan.local_steps
         product, weighed = yield from side_by_side(
             self._times(("K",), b), self._times(("G",), b, OWN_FRACTION)
@@ -207,7 +196,7 @@ class TransferRound:
         aligned, labels = product[:, :size], _by_output(_own_rows(product[:, size:]))
         square = products.pair(Shape(1, plan.size_b, 1), c)
         product, _ = yield [
-            products.times(("bases", rate), np.concatenate([a, aligned], axis=1)),
+            products.times(("bases",), np.concatenate([a, aligned], axis=1)),
             square.open([(0, _transposed(_by_output(b)))], [(0, _by_output(weighed))]),
         ]
         product = self._cut(product)
@@ -218,7 +207,7 @@ class TransferRound:
         phis = np.concatenate([phi, later[:, :-1]], axis=1)
         requests: list[Request] = [pair.open([(0, _by_output(phis))], [(0, s)])]
         if steps > 1:
-            requests.append(products.times(("weights", rate), s.reshape(LIMBS, c, 1)))
+            requests.append(products.times(("weights",), s.reshape(LIMBS, c, 1)))
         _, *weighted = yield requests
         pulled = shares.subtract(
             pair.product(slice(0, steps), slice(0, 1)), shares.shift_left(labels, MATRIX_BITS - 1)
@@ -239,7 +228,7 @@ class TransferRound:
         blocked = shares.zeros(steps, c, c)
         for place in range(c):
             blocked[:, :, place, place] = np.concatenate(gs, axis=2)[:, place, :, 0]
-        product = yield from self._times(("pushes", rate), blocked.reshape(LIMBS, steps * c, c))
+        product = yield from self._times(("pushes",), blocked.reshape(LIMBS, steps * c, c))
         phi = shares.subtract(later[:, -1:], _own_rows(product[:, size:]))
         return shares.subtract(base, product[:, :size]), phi
 
