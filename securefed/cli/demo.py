@@ -16,8 +16,7 @@ from typing import Any
 from securefed.audit.page import whole_page
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
-from securefed.cli.demo_data import TITLE, DemoData, demo_data
-from securefed.cli.demo_parties import HELPER, DemoFailed, DemoRun
+from securefed.cli.demo_parties import HELPER, TITLE, DemoData, DemoFailed, DemoRun, demo_data
 from securefed.cli.entry import Stopped
 from securefed.cli.terminal import Terminal, interruptible
 from securefed.crypto import DEFAULT_SCHEME, SCHEMES, protects

@@ -48,13 +48,23 @@ class _LogLines(logging.Handler):
 
 @contextmanager
 def in_foreground(terminal: Terminal) -> Iterator[None]:
-    """Warnings and log lines go to the terminal, and SIGTERM is a Ctrl-C."""
-    logger = logging.getLogger("securefed")
-    handler, level, propagate = _LogLines(terminal), logger.level, logger.propagate
+    """Tell warnings and log lines at the terminal, and take SIGTERM for a Ctrl-C.
+
+    A thread that dies ends the process, with a line: without it the process would live on and answer nobody.
+    """
+
+    def died(arguments: threading.ExceptHookArgs) -> None:
+        if arguments.exc_type is not SystemExit:
+            name = arguments.thread.name if arguments.thread is not None else "unknown"
+            terminal.error(f"thread {name} failed ({plain_text(arguments.exc_value)}); this party stops")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    logger, handler = logging.getLogger("securefed"), _LogLines(terminal)
+    level, propagate, hook = logger.level, logger.propagate, threading.excepthook
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    logger.propagate = False
-    with warnings.catch_warnings(), interruptible(), _threads_that_die(terminal):
+    logger.propagate, threading.excepthook = False, died
+    with warnings.catch_warnings(), interruptible():
         warnings.simplefilter("once")
         warnings.showwarning = lambda message, *_: terminal.warn(str(message))
         try:
@@ -62,25 +72,7 @@ def in_foreground(terminal: Terminal) -> Iterator[None]:
         finally:
             logger.removeHandler(handler)
             logger.setLevel(level)
-            logger.propagate = propagate
-
-
-@contextmanager
-def _threads_that_die(terminal: Terminal) -> Iterator[None]:
-    """End the process, with a line, when one of its threads dies: it would live on and answer nobody."""
-
-    def died(arguments: threading.ExceptHookArgs) -> None:
-        if arguments.exc_type is SystemExit:
-            return
-        name = arguments.thread.name if arguments.thread is not None else "unknown"
-        terminal.error(f"thread {name} failed ({plain_text(arguments.exc_value)}); this party stops")
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    before, threading.excepthook = threading.excepthook, died
-    try:
-        yield
-    finally:
-        threading.excepthook = before
+            logger.propagate, threading.excepthook = propagate, hook
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from sklearn.metrics import roc_auc_score
 from securefed import GeneralisedLinear, Party, Plain
 from securefed.audit import CLAIMS
 from securefed.cli.demo import add_arguments, run_table
-from securefed.cli.demo_data import demo_data
+from securefed.cli.demo_parties import demo_data
 from securefed.settings.run import RunSettings
 from tests.process.parties import PATIENT, ROOT
 
