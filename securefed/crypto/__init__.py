@@ -171,7 +171,7 @@ KEY_KINDS: dict[str, KeyKind] = {
         "CkksPublicKey",
         "CkksSecretKey",
         counts=True,
-        random_bytes=7,  # residues have 60 bits
+        random_bytes=7,  # three residues of 21 bits leave a bit
     ),
     "plain": KeyKind("securefed.crypto.plain", "PlainPublicKey", "PlainSecretKey", protects=False),
 }

@@ -138,8 +138,8 @@ def _frame(payload: bytes, place: int) -> Part | None:
 def looks_random(body: memoryview | bytes, scheme: str) -> bool | None:
     """Test the highest bits of bytes, for each place in a word of 8 bytes.
 
-    Ciphertexts, masked values and masks are uniform there, except for CKKS's last byte: residues have 60
-    bits. Floating-point numbers and fixed-point integers are not: their signs and exponents repeat.
+    Ciphertexts, masked values and masks are uniform there, except for CKKS's last byte: residues fill 63 of
+    64 bits. Floating-point numbers and fixed-point integers are not: their signs and exponents repeat.
     """
     words = np.frombuffer(body, "<i8", len(body) // 8, len(body) % 8)[-MOST_WORDS:]
     if len(words) < LEAST_WORDS:

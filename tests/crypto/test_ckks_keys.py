@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 import tenseal.sealapi as seal
@@ -15,11 +17,11 @@ from securefed.crypto.ckks.keys import (
     CkksPublicKey,
     CkksSecretKey,
     generate_secret_key,
-    public_parts,
+    public_payload,
 )
 from securefed.crypto.ckks.layout import GALOIS_STRIDES, SLOTS, RowLayout, turned
 from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING
-from securefed.crypto.randomness import secret_bytes, ternary
+from securefed.crypto.randomness import key_stream, ternary
 from securefed.crypto.wire import Frame, Kind
 from tests.crypto.blind.integer_ring import centred, combined
 from tests.crypto.ckks_cases import ONE, Desk, numbers
@@ -96,10 +98,17 @@ def test_every_key_is_another(desk: Desk) -> None:
 
 
 def test_parts_of_a_key() -> None:
-    seed, parts = public_parts(ternary(secret_bytes(), DEGREE))
-    assert len(seed) == 32
-    assert parts.shape == (5, PARTS, DEGREE) == (5, 46, DEGREE)
+    """A known answer: hashed once, and it has to stay, since key files have the seed alone."""
+    source = key_stream(bytes(range(32)))
+    payload = public_payload(ternary(source, DEGREE), source)
+    parts = RING.from_bytes(payload[32:], (PARTS, DEGREE))
+    assert parts.shape == (5, 46, DEGREE)
     assert (np.abs(parts) <= (np.array(PRIMES)[:, None, None] - 1) / 2).all()
+    assert hashlib.sha256(payload).hexdigest()[:16] == KNOWN_PUBLIC
+    assert CkksSecretKey(bytes(range(32))).public.payload == payload
+
+
+KNOWN_PUBLIC = "9b8e2e634c550470"
 
 
 def test_public_things_lead_to_no_secret(desk: Desk) -> None:

@@ -134,7 +134,7 @@ def test_a_ciphertext_is_opened_once_whatever_stands_beside_it(desk: Desk) -> No
 
 
 def test_replies_are_counted_and_capped(desk: Desk) -> None:
-    secret = CkksSecretKey(desk.secret._secret, desk.public)
+    secret = CkksSecretKey(desk.secret._seed)
     secret.most_replies = 2
     encrypted = desk.public.encrypt(numbers(3), ONE)
     for _ in range(2):
@@ -145,7 +145,7 @@ def test_replies_are_counted_and_capped(desk: Desk) -> None:
 
 
 def test_the_cap_holds_over_a_key_file(desk: Desk) -> None:
-    secret = CkksSecretKey(desk.secret._secret, desk.public, replies=(1 << 20) - 1)
+    secret = CkksSecretKey(desk.secret._seed, replies=(1 << 20) - 1)
     secret.open(masked_of(desk.public.encrypt(numbers(3), ONE)))
     again = CkksSecretKey.from_frame(Frame.from_bytes(secret.to_bytes(), Kind.SECRET_KEY))
     assert again.replies == 1 << 20

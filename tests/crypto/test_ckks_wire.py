@@ -179,11 +179,8 @@ def test_public_keys_that_are_not_what_they_say(desk: Desk, frames: dict[Kind, F
 def test_secret_keys_that_are_not_what_they_say(desk: Desk, frames: dict[Kind, Frame]) -> None:
     frame = frames[Kind.SECRET_KEY]
     read = reader(desk, Kind.SECRET_KEY)
-    with pytest.raises(BadKey, match="not -1, 0 or 1"):
-        read(replace(frame, payload=frame.payload[:8] + b"\2" + frame.payload[9:]).to_bytes())
-    other = bytes([1 if frame.payload[8] != 1 else 0])
-    with pytest.raises(BadKey, match="does not belong to the public key"):
-        read(replace(frame, payload=frame.payload[:8] + other + frame.payload[9:]).to_bytes())
+    with pytest.raises(WrongKey, match="key"):
+        read(replace(frame, payload=frame.payload[:8] + bytes(32)).to_bytes())
     with pytest.raises(WrongKey):
         read(replace(frame, key=bytes(16)).to_bytes())
 

@@ -42,7 +42,7 @@ from securefed.crypto.ckks.layout import (
 from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING, Spectra, inverse, multiply, spectrum
-from securefed.crypto.randomness import SEED_BYTES, errors, secret_bytes, ternary
+from securefed.crypto.randomness import SEED_BYTES, ByteSource, errors, key_stream, secret_bytes, ternary
 from securefed.crypto.scheme import PublicKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 from securefed.errors import BadKey, FormatError, MaskError, OpeningRefused, ShapeError
@@ -56,7 +56,6 @@ PUBLIC_BYTES = SEED_BYTES + residue_bytes(PARTS * DEGREE)
 MOST_PUBLIC_BYTES = 4 << 20
 HEAD_BYTES = 1024
 _COUNTER = struct.Struct("<Q")
-_MOST_ERROR = 64.0
 
 
 def _small(*shape: int) -> Floats:
@@ -64,16 +63,15 @@ def _small(*shape: int) -> Floats:
     return errors(secret_bytes(), int(np.prod(shape))).astype(np.float64).reshape(shape)
 
 
-def public_parts(secret: Secret) -> tuple[bytes, Floats]:
-    """Return a fresh seed and a secret key's residues b, (5, PARTS, N)."""
-    seed, factor = os.urandom(SEED_BYTES), spectrum(secret)
-    parts = np.stack([-multiply(a, factor) for a in RING.polynomials(seed, b"key", PARTS)]) - _small(
-        PARTS, DEGREE
-    )
+def public_payload(secret: Secret, source: ByteSource) -> bytes:
+    """Return the payload of a secret key's public key: a seed and the packed residues b, (5, PARTS, N)."""
+    seed, factor = source(SEED_BYTES), spectrum(secret)
+    noise = errors(source, PARTS * DEGREE).reshape(PARTS, DEGREE)
+    parts = np.stack([-multiply(a, factor) for a in RING.polynomials(seed, b"key", PARTS)]) - noise
     images = np.stack([turned(secret.astype(np.float64), element) for element in ELEMENTS])
     for index in range(len(PRIMES)):
         parts[index, 1 + index :: len(PRIMES)] += images
-    return seed, RING.reduced(parts)
+    return seed + RING.to_bytes(RING.reduced(parts))
 
 
 class CkksPublicKey(PublicKey):
@@ -106,12 +104,6 @@ class CkksPublicKey(PublicKey):
         key = cls(frame.payload)
         frame.expect(cls.scheme, cls.parameters, key.key_id)
         return key
-
-    def encrypts_zero_under(self, secret: Secret) -> bool:
-        """Return whether this key belongs to a secret key."""
-        b, a = self._parts[:, 0, 0], self._parts[:, 1, 0]
-        error = RING.reduced(b + multiply(a, spectrum(secret)))
-        return bool(np.abs(error).max() <= _MOST_ERROR)
 
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         form, layout = fresh_form(values.shape, fixed, PUBLIC_TERMS), RowLayout(values.shape)
@@ -149,13 +141,15 @@ class CkksPublicKey(PublicKey):
 
 
 class CkksSecretKey(SecretKey):
-    """A ternary polynomial s, and the number of openings that it has answered."""
+    """A ternary polynomial s, its public key, both from one seed, and the number of openings answered."""
 
     public: CkksPublicKey
     most_replies = MOST_REPLIES
 
-    def __init__(self, secret: Secret, public: CkksPublicKey, replies: int = 0) -> None:
-        self.public, self.replies, self._secret = public, replies, secret
+    def __init__(self, seed: bytes, replies: int = 0) -> None:
+        source, self._seed, self.replies = key_stream(seed), seed, replies
+        self._secret: Secret = ternary(source, DEGREE)
+        self.public = CkksPublicKey(public_payload(self._secret, source))
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         """Encrypt with c1 from a fresh public seed and c0 = m + e - c1 s: less noise, and half the bytes."""
@@ -202,23 +196,17 @@ class CkksSecretKey(SecretKey):
         return RING.reduced(masked.c0 + returned(masked.layout, self._times(masked.c1)))
 
     def to_bytes(self) -> bytes:
-        payload = _COUNTER.pack(self.replies) + self._secret.tobytes() + self.public.payload
+        payload = _COUNTER.pack(self.replies) + self._seed
         return self.public.frame(Kind.SECRET_KEY, payload).to_bytes()
 
     @classmethod
     def from_frame(cls, frame: Frame) -> CkksSecretKey:
         frame.expect(Scheme.CKKS, PARAMETERS, frame.key)
-        start = _COUNTER.size + DEGREE
-        if len(frame.payload) != start + PUBLIC_BYTES:
-            raise BadKey(f"secret key: {len(frame.payload)} bytes given, {start + PUBLIC_BYTES} expected")
-        secret = np.frombuffer(frame.payload, dtype=np.int8, count=DEGREE, offset=_COUNTER.size)
-        if np.abs(secret).max() > 1:
-            raise BadKey("secret key: a coefficient is not -1, 0 or 1")
-        public = CkksPublicKey(frame.payload[start:])
-        frame.expect(Scheme.CKKS, PARAMETERS, public.key_id)
-        key = cls(secret, public, _COUNTER.unpack_from(frame.payload)[0])
-        if not public.encrypts_zero_under(secret):
-            raise BadKey("the secret key does not belong to the public key beside it")
+        size = _COUNTER.size + SEED_BYTES
+        if len(frame.payload) != size:
+            raise BadKey(f"secret key: {len(frame.payload)} bytes given, {size} expected")
+        key = cls(frame.payload[_COUNTER.size :], _COUNTER.unpack_from(frame.payload)[0])
+        frame.expect(Scheme.CKKS, PARAMETERS, key.public.key_id)
         return key
 
 
@@ -236,6 +224,4 @@ def most_bytes(shape: tuple[int, ...], sums: int = 0) -> int:
 
 def generate_secret_key() -> CkksSecretKey:
     """Return a new key pair, with the operating system's randomness."""
-    secret = ternary(secret_bytes(), DEGREE)
-    seed, parts = public_parts(secret)
-    return CkksSecretKey(secret, CkksPublicKey(seed + RING.to_bytes(parts)))
+    return CkksSecretKey(os.urandom(SEED_BYTES))
