@@ -10,8 +10,8 @@ because they are prepared before the first one.
 
 Sizes of a blind run are exact: they follow from its agreement (securefed.audit.blind_schedule). Its times
 grow with its bytes, because the packing of ciphertexts depends on the rows. Sizes with own gradients are
-exact with all rows. Otherwise those of linear models have been exact too, and those of transfer learning
-under Paillier within 0.1% with one local step and 3% with 50.
+exact with all rows. Otherwise those under CKKS have been within 0.001%, those of linear models under Paillier
+exact, and those of transfer learning under Paillier within 0.1% with one local step and 3% with 50.
 
 Only the number of rounds depends on the data. Local steps save rounds nearly in proportion, never all:
 

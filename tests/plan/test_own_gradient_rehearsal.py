@@ -207,7 +207,8 @@ def test_few_rows_stand_for_many(scenario: Scenario, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(plan, "rehearse", noted)
     planned, found = estimates(scenario.with_steps(1))[0], dry(scenario.with_steps(1))
     assert max(met) < scenario.batch and len(met) > 1
-    assert planned.bytes == sum(found.traffic().values())
+    # Numbers of CKKS fill whole bytes of a message, not of each row.
+    assert planned.bytes == pytest.approx(sum(found.traffic().values()), rel=1e-5)
     assert planned.ciphertexts == sum(found.ciphertexts.values()) and planned.setup_bytes == found.bytes_once
     assert planned.computation > 0.0
 
