@@ -197,7 +197,8 @@ class RunRecorder:
         if done:
             meta["members"] = [[m.name, m.parameters, m.is_linear] for m in self.agreement.members]
             meta["path"] = [self.path.computation, self.path.communication]
-        self._link.transcript.flush()
+        # A checkpoint that survives a power cut needs the lines of its rounds: peers compare them at the end.
+        self._link.transcript.flush(on_disk=True)
         question = rounds > 0 and self.agreement.evaluates_after(rounds - 1)
         self._store.write(rounds, Checkpoint(self.state(), meta), question=question)
 

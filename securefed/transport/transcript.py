@@ -379,8 +379,11 @@ class Transcript:
         except OSError as error:
             raise storage_error(self.path, error) from None
 
-    def _write(self, line: Line, *, now: bool) -> None:
-        """Append a line to the file: `now`, or with one of the next. Raises StorageError."""
+    def _write(self, line: Line, *, now: bool, on_disk: bool = False) -> None:
+        """Append a line to the file: `now`, or with one of the next. Raises StorageError.
+
+        `on_disk`: so that a power cut does not lose it.
+        """
         if self._stream is None or self.path is None:
             return
         try:
@@ -388,17 +391,19 @@ class Transcript:
             if now or time.monotonic() > self._written + MOST_SECONDS:
                 self._stream.flush()
                 self._written = time.monotonic()
+            if on_disk:
+                os.fdatasync(self._stream.fileno())
         except OSError as error:
             self.abandon()
             raise storage_error(self.path, error) from None
 
-    def flush(self) -> None:
+    def flush(self, *, on_disk: bool = False) -> None:
         """Write to the file what is not in it yet. Raises StorageError."""
-        self._write(b"", now=True)
+        self._write(b"", now=True, on_disk=on_disk)
 
     def close(self) -> None:
         """End a file that `stream_to` began. Its last line has the number of entries, so that a cut shows."""
-        self._write(canonical({"end": len(self.entries), "chain": self.head}) + b"\n", now=True)
+        self._write(canonical({"end": len(self.entries), "chain": self.head}) + b"\n", now=True, on_disk=True)
         self.abandon()
 
     def abandon(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from securefed.errors import DataError
 from securefed.files import RunDirectory, StorageError
 from securefed.process.checkpoints import Checkpoint, CheckpointStore, ResumePlan
 from securefed.process.party_run import Session
-from securefed.process.recording import Events, RunTotals, resume_transcript, start_transcript
+from securefed.process.recording import Events, RunRecorder, RunTotals, resume_transcript, start_transcript
 from securefed.transport import Transcript
 from securefed.transport.message import Message
 from securefed.transport.message import Path as ClockPath
@@ -50,6 +51,32 @@ def test_it_goes_on_after_the_last_round_that_counts(tmp_path: Path) -> None:
     read = Transcript.read(path)
     assert read.fault() == "" and len(read) == len(again)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_power_cut_leaves_no_checkpoint_without_the_lines_of_its_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CheckpointStore(tmp_path / "checkpoints-bank.sfc", bytes(32), party="bank", run="r")
+    store.write_alignment(Checkpoint({}, {}))
+    transcript = start_transcript(tmp_path / "transcript-bank.jsonl", "bank", "r")
+    agreement: Any = SimpleNamespace(evaluates_after=lambda _: False)
+    link: Any = SimpleNamespace(transcript=transcript, path=ClockPath(), activities={})
+    recorder = RunRecorder(store, agreement, RunTotals(), link, Events(None))
+    synced, plain = [], os.fdatasync
+
+    def fdatasync(descriptor: int) -> None:
+        synced.append((Path(os.readlink(f"/proc/self/fd/{descriptor}")).name, os.fstat(descriptor).st_size))
+        plain(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    transcript.message("sent", message("contribution", 0, 1), "training")
+    recorder.write(1, None)
+    transcript.close()
+    names = [name for name, _ in synced]
+    assert names == ["transcript-bank.jsonl", "checkpoints-bank.sfc", "transcript-bank.jsonl"]
+    assert synced[-1][1] == (tmp_path / "transcript-bank.jsonl").stat().st_size > synced[0][1] > 0, (
+        "all lines, the last one too"
+    )
 
 
 def test_what_a_kill_left_half_written_is_dropped(tmp_path: Path) -> None:
