@@ -134,7 +134,7 @@ def bars(outcomes: Sequence[Outcome], asked: int) -> list[dict[str, Any]]:
         _bar("faults", sum(faults.values()), asked, "more", f"{len(outcomes)} runs"),
         _bar("kinds of faults", len(kinds), min(KINDS_NEEDED, asked), "more", ", ".join(kinds)),
         _bar("runs lost", verdicts["lost"], 0, "less", "exit code 2, a traceback or another model"),
-        _bar("runs stuck", verdicts["stuck"], 0, "less", f"{STUCK_SECONDS:.0f} s after the last fault"),
+        _bar("runs stuck", verdicts["stuck"], 0, "less", f"no event for {STUCK_SECONDS:.0f} s, or no end"),
         _bar("double bookings", sum(o.double_bookings for o in outcomes), 0, "less", "in score ledgers"),
         _bar(
             "growth of a party, MB",

@@ -25,10 +25,10 @@ from bench.fleet import ROOT
 
 __all__ = ["KINDS", "Outcome", "Torment", "control_characters", "traceback_of"]
 
-STUCK_SECONDS = 420.0
-"""After the last fault. Everything that a party waits for is over before."""
-LONGEST_PAUSE = 4.0
-PROGRESS = (0, 0, 0, 1, 600)
+STUCK_SECONDS, LONGEST_SECONDS = 420.0, 2400.0
+"""Without a fault or an event of any party, and since the last fault. Every wait of a party ends before."""
+LONGEST_PAUSE = 6.0
+PROGRESS = (0, 0, 1, 600)
 """Bytes of events that parties write between two faults, so that faults meet a training at any load."""
 KINDS = (
     *FAULTS,
@@ -133,19 +133,20 @@ class Torment:
         fleet.clean()
         for name in fleet.everybody:
             fleet.start(name)
-        due = last = begun + self.chance.uniform(0.0, 3.0)
-        goal = 0
+        due = last = alive = begun + self.chance.uniform(0.0, 3.0)
+        goal = heard = 0
         try:
             while outcome.verdict == "survived" and not self._over():
                 now = time.monotonic()
                 left = faults - sum(outcome.faults.values()) - len(self._doomed)
-                moved = fleet.progress() >= goal or now - last > LONGEST_PAUSE
-                if left > 0 and now >= due and moved:
+                before, heard = heard, fleet.progress()
+                alive = now if heard > before else alive
+                if left > 0 and now >= due and (heard >= goal or now - last > LONGEST_PAUSE):
                     self._strike(now)
-                    last, due = now, now + self.chance.uniform(0.05, 1.2)
-                    goal = fleet.progress() + self.chance.choice(PROGRESS)
+                    last, alive, due = now, now, now + self.chance.uniform(0.05, 1.2)
+                    goal = heard + self.chance.choice(PROGRESS)
                 self._supervise(now)
-                if now - last > STUCK_SECONDS:
+                if now - alive > STUCK_SECONDS or now - last > LONGEST_SECONDS:
                     outcome.verdict, outcome.why = "stuck", self._last_lines()
                 time.sleep(0.05)
         finally:
