@@ -62,12 +62,9 @@ class Parcel:
         """When its first piece came; None while it waits for room here."""
         self.moved = 0.0
         """When the last piece came."""
-        self._payload = bytearray()
-
-    @property
-    def size(self) -> int:
+        self.size = 0
         """Bytes that have arrived."""
-        return len(self._payload)
+        self._pieces: list[bytes] = []
 
     def add(self, offset: int, piece: bytes | memoryview) -> None:
         """Take what is new of a piece. A retry may bring bytes once more."""
@@ -77,10 +74,13 @@ class Parcel:
                 f"for message {self.envelope.sequence}"
             )
         if offset <= self.size:
-            self._payload += memoryview(piece)[self.size - offset :]  # a copy: nothing else of it is kept
+            new = bytes(memoryview(piece)[self.size - offset :])  # a copy: nothing else of it is kept
+            self._pieces.append(new)
+            self.size += len(new)
 
     def payload(self) -> bytes:
-        return bytes(self._payload)
+        """Return the whole message, without another copy if it came in one piece."""
+        return b"".join(self._pieces)
 
 
 class Inbox:

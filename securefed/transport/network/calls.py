@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import socket
 import ssl
 import struct
@@ -179,14 +180,11 @@ class Connection:
     @property
     def has_ended(self) -> bool:
         """Whether the other end has closed it. Between two calls nothing else is sent."""
-        self.tls.settimeout(0)
-        try:
-            self.tls.recv(1)
-        except ssl.SSLWantReadError:
-            return False
-        except OSError:
-            pass
-        return True
+        if self.tls.fileno() < 0:
+            return True
+        poller = select.poll()
+        poller.register(self.tls, select.POLLIN)
+        return bool(poller.poll(0))
 
     def end(self) -> None:
         """Close it. A thread that waits for it gets an error."""
