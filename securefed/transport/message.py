@@ -134,11 +134,7 @@ class WrongSender(IllegalMessage):
 
 
 class WrongRun(IllegalMessage):
-    """The message belongs to another run, `run` if known."""
-
-    def __init__(self, text: str, run: str = "") -> None:
-        super().__init__(text)
-        self.run = run
+    """The message belongs to another run."""
 
 
 class OutOfOrder(IllegalMessage):

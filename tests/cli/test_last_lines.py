@@ -119,7 +119,7 @@ ROWS: dict[str, Callable[[Case], int]] = {
     ),
     "a ledger refuses": Case.ledger,
     "a peer is in another run": lambda case: case.meeting(
-        WrongRun("bank is in run 'trial', shop is in run 'other'", "other")
+        WrongRun("bank is in run 'trial', shop is in run 'other'")
     ),
     "a peer is away for too long": lambda case: case.meeting(
         PeerLost("shop", "shop at h:7 (nobody listens there) could not be reached for 600 s")

@@ -307,7 +307,7 @@ class Attempt:
             # have been through is shown on by our answer; one that greets for another will not come.
             if hello.state == GREETING and hello.run not in self._done:
                 text = f"{self.name} is in run {self.run!r}, {hello.sender} is in run {hello.run!r}"
-                self.fail(WrongRun(text, hello.run))
+                self.fail(WrongRun(text))
             self.is_late(hello)
             return
         if hello.is_short:

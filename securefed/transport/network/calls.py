@@ -6,8 +6,8 @@
 A call ends with its answer, or with an error at its deadline at the latest. A call that fails closes its
 connection, and the next call opens a new one. So an answer always belongs to the question before it.
 
-The connection's certificates say who is at each end (securefed.transport.identity). Trusted are the pinned
-certificates and the peers' authorities alone.
+The connection's certificates say who is at each end (securefed.transport.identity). The pinned
+certificates alone are trusted.
 """
 
 from __future__ import annotations
