@@ -9,14 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
 
-from securefed.audit.blind_schedule import Due, Schedule, When, read_schedule
+from securefed.audit.blind_schedule import Due, When, read_schedule
 from securefed.audit.claims import Outcome, Skipped, claim, strong_parameters
 from securefed.audit.opening_claims import REQUESTS
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
 from securefed.crypto.blind.interface import Lengths
 from securefed.crypto.shares import numbers_in
-from securefed.errors import DataError
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
 from securefed.protocols.messages import SCORING
 
@@ -25,14 +24,6 @@ Place = tuple[str, str, str, When]
 NOT_BLIND = "does not apply: the parties agreed to reveal own gradients"
 OUTPUTS = ("score", "released")
 """The only messages that open anything."""
-
-
-def _schedule(recorded: Recorded) -> Schedule:
-    """Return the messages that are due in a blind run."""
-    try:
-        return read_schedule(recorded.settings, _lengths(recorded))
-    except DataError as error:
-        raise Skipped(f"no list of messages: {error}") from None
 
 
 def _lengths(recorded: Recorded) -> Lengths | None:
@@ -47,8 +38,9 @@ def _lengths(recorded: Recorded) -> Lengths | None:
     return None
 
 
-def _due(recorded: Recorded, schedule: Schedule) -> list[Due]:
+def _due(recorded: Recorded) -> list[Due]:
     """Every message that is due between two parties of which one is here."""
+    schedule = read_schedule(recorded.settings, _lengths(recorded))
     phases = {message.entry.phase for message in recorded.everything}
     due: list[Due] = []
     if phases - {"prediction"}:
@@ -78,14 +70,12 @@ def _scored_rows(recorded: Recorded, phase: str, round_: int) -> int:
     return max(counts.values(), default=0) // recorded.outputs
 
 
-def _compare(
-    recorded: Recorded, schedule: Schedule, chosen: Callable[[str], bool]
-) -> Generator[str, None, list[Sent]]:
+def _compare(recorded: Recorded, chosen: Callable[[str], bool]) -> Generator[str, None, list[Sent]]:
     """Yield messages that are not due, too many, too few, or of another length, and return all messages.
 
     `chosen`: which kinds are compared.
     """
-    due = [each for each in _due(recorded, schedule) if chosen(each.kind)]
+    due = [each for each in _due(recorded) if chosen(each.kind)]
     sent = [m for m in recorded.everything if m.kind is not None and chosen(m.entry.kind)]
     attempts = _attempts(recorded)
     places = Counter(each[:4] for each in due)
@@ -121,7 +111,7 @@ def _compare(
 def _all_due(recorded: Recorded) -> Outcome:
     if not recorded.blind:
         return NOT_BLIND
-    sent = yield from _compare(recorded, _schedule(recorded), lambda kind: kind not in OUTPUTS)
+    sent = yield from _compare(recorded, lambda kind: kind not in OUTPUTS)
     kinds = Counter(message.entry.kind for message in sent)
     owners = {message.sender for message in recorded.of("cross-key")}
     keys = f"{kinds['cross-key']} of them public keys, of {', '.join(sorted(owners)) or 'nobody'}"
@@ -137,7 +127,7 @@ def _outputs(recorded: Recorded) -> Outcome:
         yield f"{message}: something was decrypted for somebody"
     if released and not recorded.settings.get("release"):
         yield f"{released[0]}: nobody agreed to a release"
-    sent = yield from _compare(recorded, _schedule(recorded), OUTPUTS.__contains__)
+    sent = yield from _compare(recorded, OUTPUTS.__contains__)
     for message in released:
         bits = release_bits(recorded.parameters.get(message.receiver, 0), recorded.outputs)
         limited = message.receiver != recorded.label_party and not recorded.settings.get("trusted")

@@ -202,17 +202,16 @@ class LinearSchedule(Schedule):
             yield Due(sender, name, "released", when, size)
 
     def _setup(self) -> Iterator[Due]:
-        plan = self._pass
-        for owner, peer in plan.pairs():
-            yield from self._key(owner, peer, When("setup", 0, scoring.KEY_STEP))
-            for fold in range(len(plan.folds)):
-                product = plan.product(owner, peer, fold)
-                yield from self._product(owner, peer, product, PART_STEP + 1 + fold)
-        yield from self._parts(plan)
+        yield from self._pass_at(self._pass, 0)
         yield from self._prepared(prepared_products(*self._prepared_matrices))
 
-    def _parts(self, plan: PassPlan, t: int = 0) -> Iterator[Due]:
-        """What parties without shares send of a pass."""
+    def _pass_at(self, plan: PassPlan, t: int) -> Iterator[Due]:
+        """A pass, and what parties without shares send of it."""
+        for owner, peer in plan.pairs():
+            yield from self._key(owner, peer, When("setup", t, scoring.KEY_STEP))
+            for fold in range(len(plan.folds)):
+                product = plan.product(owner, peer, fold)
+                yield from self._product(owner, peer, product, PART_STEP + 1 + fold, t)
         for name in plan.names[:-1] if plan.helper is not None else ():
             for holder in plan.holders:
                 for pair in plan.parts(name, holder):
@@ -223,21 +222,11 @@ class LinearSchedule(Schedule):
     def _round(self, t: int) -> Iterator[Due]:
         batches = self.agreement.batches
         if batches.aims_anew(t):
-            yield from self._aimed(t)
+            yield from self._pass_at(replace(self._pass, only_targets=True), t)
         count = self._pass.columns * self._pass.outputs * len(linear.systems_of(batches, t))
         for turn in range(len(self.agreement.turns)):
             yield from self._trip((count, count), "training", t, turn)
         yield from self._progress(t)
-
-    def _aimed(self, t: int) -> Iterator[Due]:
-        """A pass for other targets."""
-        plan = replace(self._pass, only_targets=True)
-        for owner, peer in plan.pairs():
-            yield from self._key(owner, peer, When("setup", t, scoring.KEY_STEP))
-            for fold in range(len(plan.folds)):
-                product = plan.product(owner, peer, fold)
-                yield from self._product(owner, peer, product, PART_STEP + 1 + fold, t)
-        yield from self._parts(plan, t)
 
 
 class TransferSchedule(Schedule):
@@ -301,13 +290,9 @@ def read_schedule(settings: Mapping[str, Any], lengths: Lengths | None) -> Sched
     return SCHEDULES[agreement.objective](agreement, lengths)
 
 
-def _called(name: str, settings: Mapping[str, Any], *kinds: type[Any]) -> Any:
-    """Return the value whose `repr` a setting is, of one of some classes."""
-    known = {kind.__name__: kind for kind in kinds}
-    try:
-        call = ast.parse(settings[name], mode="eval").body
-    except SyntaxError:
-        call = None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
-        raise DataError(f"{name}: {settings[name]} is not one of {', '.join(known)}")
-    return known[call.func.id](**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
+def _called(name: str, settings: Mapping[str, Any], kind: type[Any]) -> Any:
+    """Return the value whose `repr` a setting is."""
+    call = ast.parse(settings[name], mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != kind.__name__:
+        raise DataError(f"{name}: {settings[name]} is no {kind.__name__}")
+    return kind(**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
