@@ -71,7 +71,7 @@ RUNS: dict[str, Any] = {
         protection=OwnGradient(scheme="paillier", key_bits=2048, allow_determined=True), rounds=1, holdout=0.1
     ).fit(people(2, rows=30)),
     "plain": lambda: GeneralisedLinear(protection=Plain(allow_determined=True), **SMALL).fit(people(3)),
-    "transfer, blind": lambda: TransferLearner(4, rounds=2, holdout=0.2).fit(shared_people()),
+    "transfer, blind": lambda: TransferLearner(rounds=2, holdout=0.2).fit(shared_people()),
     "transfer, own gradients": lambda: TransferLearner(
         4, rounds=2, holdout=0.2, protection=OwnGradient(allow_determined=True)
     ).fit(shared_people()),
