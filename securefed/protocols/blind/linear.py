@@ -24,12 +24,7 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.shares import Share
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.correlations import (
-    Count,
-    FixedMatrix,
-    Name,
-    trip,
-)
+from securefed.protocols.blind.correlations import Count, FixedMatrix, Move, Name
 from securefed.protocols.blind.cross import At
 from securefed.protocols.blind.loop import BlindLoop
 from securefed.protocols.blind.scoring import (
@@ -45,7 +40,6 @@ from securefed.protocols.blind.statistics import (
     SHARE_BITS,
     PassColumns,
     PassPlan,
-    Statistics,
     check_wraps,
     run_pass,
     wrap_bound,
@@ -126,7 +120,7 @@ class BlindParty(BlindLoop):
         steps: OwnSteps | None = None,
     ) -> None:
         plan, batches = pass_plan(agreement, loss), agreement.batches
-        super().__init__(agreement, plan.sizes, context, scheme)
+        super().__init__(agreement, plan.sizes, context, scheme, first=labels is not None)
         self._plan = plan
         rounds, turns = agreement.stopping.rounds, len(agreement.turns)
         models = batches.folds * batches.stages + 1 if batches.holdout_rows else 1
@@ -167,20 +161,14 @@ class BlindParty(BlindLoop):
         if self.first_round >= self.last_round:
             return  # a run that only has to end needs no statistics
         statistics = await run_pass(self._tools(link), self._plan, self._own)
-        if statistics is not None:
-            await self._prepare_rounds(link, statistics)
-
-    async def _prepare_rounds(self, link: Link, statistics: Statistics) -> None:
-        """Prepare products for all rounds that are left: by system and turn."""
+        if statistics is None:
+            return
         rounds = range(self.first_round, self.last_round)
         matrices, count = round_products(self._agreement, self._plan, rounds)
         whole = {system: statistics.matrix(system) for _, system, _ in matrices}
         own = {name: np.ascontiguousarray(whole[name[1]][:, self._moving[name[2]]]) for name in matrices}
-        self._take_vectors(statistics)
+        self._vectors = statistics.vectors()
         await self._prepare(link, matrices, own, count)
-
-    def _take_vectors(self, statistics: Statistics) -> None:
-        self._vectors = [statistics.vector(system) for system in range(len(self._plan.systems))]
 
     def _aim(self, targets: Array | None) -> None:
         if self._own is not None and targets is not None:
@@ -191,18 +179,12 @@ class BlindParty(BlindLoop):
         statistics = await run_pass(self._tools(link), replace(self._plan, only_targets=True), self._own, t)
         link.phase = "training"
         if statistics is not None:
-            self._take_vectors(statistics)
+            self._vectors = statistics.vectors()
 
     # A round
 
-    async def _round(self, link: Link, t: int) -> None:
-        if self._is_holder(link.name):
-            await self._move(link, t)
-        await self._tell_progress(link, t)
-
-    async def _move(self, link: Link, t: int) -> None:
-        batches, rate = self._agreement.batches, self._agreement.learning_rate
-        first = self._is_first(link.name)
+    def _moves(self, t: int) -> Move:
+        batches, rate, first = self._agreement.batches, self._agreement.learning_rate, self._first
         if batches.begins_anew(t):
             self._phi = self._previous = shares.zeros(*self._phi.shape[1:])
         momentum = rate.momentum(t) if isinstance(rate, Automatic) else 0.0
@@ -210,21 +192,19 @@ class BlindParty(BlindLoop):
         start, phi, systems = self._phi, self._phi.copy(), systems_of(batches, t)
         models = slice(0 if len(systems) > 1 else self._model_at(batches.folds - 1).start, None)
         for turn, rows in enumerate(self._moving):
-            requests = [
+            products = yield [
                 self._products.times(("M", system, turn), phi[:, :, self._model_at(system)])
                 for system in systems
             ]
-            products = await trip(link, self._plan.peer(link.name), requests, At(turn, t))
-            with link.activity("rounds"):
-                vectors = np.concatenate([self._vectors[system][:, rows] for system in systems], axis=2)
-                excess = shares.subtract(np.concatenate(products, axis=2), vectors)
-                gradient = shares.truncate(excess, MATRIX_BITS, first=first)
-                moved = shares.times(gradient, -round(factor * 2**SCALAR_BITS))
-                if momentum:
-                    change = shares.subtract(start[:, rows, models], self._previous[:, rows, models])
-                    moved = shares.add(moved, shares.times(change, round(momentum * 2**SCALAR_BITS)))
-                step = shares.truncate(moved, SCALAR_BITS, first=first)
-                phi[:, rows, models] = shares.add(phi[:, rows, models], step)
+            vectors = np.concatenate([self._vectors[system][:, rows] for system in systems], axis=2)
+            excess = shares.subtract(np.concatenate(products, axis=2), vectors)
+            gradient = shares.truncate(excess, MATRIX_BITS, first=first)
+            moved = shares.times(gradient, -round(factor * 2**SCALAR_BITS))
+            if momentum:
+                change = shares.subtract(start[:, rows, models], self._previous[:, rows, models])
+                moved = shares.add(moved, shares.times(change, round(momentum * 2**SCALAR_BITS)))
+            step = shares.truncate(moved, SCALAR_BITS, first=first)
+            phi[:, rows, models] = shares.add(phi[:, rows, models], step)
         self._previous, self._phi = start, phi
 
     def _model_at(self, system: int) -> slice:
@@ -236,7 +216,7 @@ class BlindParty(BlindLoop):
 
     async def _blocks(self, link: Link, t: int, fold: int) -> dict[str, Share]:
         system = fold if self._agreement.batches.left_out(t) else self._agreement.batches.folds
-        phi = cut(self._phi[:, :, self._model_at(system)], first=self._is_first(link.name))
+        phi = cut(self._phi[:, :, self._model_at(system)], first=self._first)
         return {name: phi[:, self._plan.block(name)] for name in self._plan.names}
 
     def _root(self) -> Array | None:

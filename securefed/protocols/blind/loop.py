@@ -18,7 +18,15 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.shares import LIMBS, Share
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, get_objective
-from securefed.protocols.blind.correlations import Correlations, Count, FixedMatrix, Name, prepare_all
+from securefed.protocols.blind.correlations import (
+    Correlations,
+    Count,
+    FixedMatrix,
+    Move,
+    Name,
+    prepare_all,
+    run_moves,
+)
 from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplier
 from securefed.protocols.blind.scoring import (
     ModelPart,
@@ -44,10 +52,17 @@ class BlindLoop(PartyLoop):
     """One party's program, with or without data."""
 
     def __init__(
-        self, agreement: Agreement, sizes: tuple[int, ...], context: PartyContext, scheme: CrossScheme
+        self,
+        agreement: Agreement,
+        sizes: tuple[int, ...],
+        context: PartyContext,
+        scheme: CrossScheme,
+        *,
+        first: bool,
     ) -> None:
-        """`sizes`: each party's columns in a score."""
+        """`sizes`: each party's columns in a score; `first`: this is the label party, the first holder."""
         super().__init__(agreement, context)
+        self._first = first
         self._score_plan, self._scheme = ScorePlan.of(agreement, sizes), scheme
         self._products: Correlations
         """Prepared products, at a holder."""
@@ -59,22 +74,25 @@ class BlindLoop(PartyLoop):
     def _is_holder(self, name: str) -> bool:
         return name in self._score_plan.holders
 
-    def _is_first(self, name: str) -> bool:
-        return name == self._score_plan.label_party
-
     async def _prepare(
         self, link: Link, matrices: Mapping[Name, FixedMatrix], own: Mapping[Name, Share], count: Count
     ) -> None:
         """Prepare all products that were counted; `own`: this holder's shares of the matrices."""
-        first, peer, at = self._is_first(link.name), self._score_plan.peer(link.name), At(PREPARE_STEP)
-        self._products = await prepare_all(self._tools(link), peer, matrices, own, count, first=first, at=at)
+        tools, peer, at = self._tools(link), self._score_plan.peer(link.name), At(PREPARE_STEP)
+        self._products = await prepare_all(tools, peer, matrices, own, count, first=self._first, at=at)
 
     def _tools(self, link: Link) -> CrossTools:
         return CrossTools(link, self._scheme, self._mapper)
 
-    async def _tell_progress(self, link: Link, t: int) -> None:
-        """The label party tells parties that hold no shares that a round is over."""
+    @abstractmethod
+    def _moves(self, t: int) -> Move:
+        """A holder's part of a round, in trips."""
+
+    async def _round(self, link: Link, t: int) -> None:
+        """Move the shares. The label party tells parties that hold none that the round is over."""
         plan = self._score_plan
+        if self._is_holder(link.name):
+            await run_moves(link, plan.peer(link.name), self._moves(t), At(0, t))
         others = [name for name in plan.names if not self._is_holder(name)]
         if link.name == plan.label_party:
             for name in others:

@@ -268,15 +268,15 @@ class Statistics:
             matrix[:, rows, columns] = block
         return matrix
 
-    def vector(self, system: int) -> Share:
-        """Return this holder's share of c, with the fraction bits of products: (5, d, outputs)."""
+    def vectors(self) -> list[Share]:
+        """Return this holder's shares of c, with the fraction bits of products: (5, d, outputs) each."""
         plan = self.plan
-        vector = shares.zeros(plan.columns, plan.outputs)
+        vectors = [shares.zeros(plan.columns, plan.outputs) for _ in plan.systems]
         for left, right in self.blocks:
-            if left == plan.label_party:
+            for system, vector in enumerate(vectors if left == plan.label_party else ()):
                 targets = self._summed((left, right), system)[:, -plan.outputs :]
                 vector[:, plan.block(right)] = targets.transpose(0, 2, 1)
-        return vector
+        return vectors
 
 
 async def run_pass(

@@ -23,7 +23,7 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.shares import WIDTH, Share
 from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.correlations import Name, run_moves
+from securefed.protocols.blind.correlations import Move, Name, run_moves
 from securefed.protocols.blind.cross import At
 from securefed.protocols.blind.loop import BlindLoop
 from securefed.protocols.blind.scoring import cut
@@ -108,9 +108,10 @@ class BlindTransferParty(BlindLoop):
         scheme: CrossScheme,
     ) -> None:
         # B's columns with the ones, and one column of the label party that is 0
-        super().__init__(agreement, (agreement.members[0].parameters, 1), context, scheme)
+        first = rows.labels is not None
+        super().__init__(agreement, (agreement.members[0].parameters, 1), context, scheme, first=first)
         plan, rounds = transfer_plan(agreement), agreement.stopping.rounds
-        self._plan, self._rows, self._is_a = plan, rows, rows.labels is not None
+        self._plan, self._rows = plan, rows
         check_wraps(transfer_wrap_bound(plan, rounds), rounds, plan.size_a + plan.size_b, plan.outputs)
         self._pass = transfer_pass(agreement)
         self._fixed = fixed_matrices(plan)
@@ -118,7 +119,7 @@ class BlindTransferParty(BlindLoop):
         """This party's share of c."""
         self.maps = Maps.zeros(plan)
         """This party's shares of the model. At the start W_A and Phi are A's own, and W_B is 0."""
-        if self._is_a:
+        if self._first:
             start = rows.start()
             phi = np.einsum("dk,dk->k", rows.pull, start)[None]
             own, phi = (shares.from_floats(each, VALUE_BITS) for each in (start, phi))
@@ -130,7 +131,7 @@ class BlindTransferParty(BlindLoop):
         own, size = self._own_matrices(), self._plan.size_a
         joint = await self._cross(link)
         with link.activity("rounds"):
-            joint = shares.truncate(joint, PRODUCT_BITS - MATRIX_BITS, first=self._is_a)
+            joint = shares.truncate(joint, PRODUCT_BITS - MATRIX_BITS, first=self._first)
             own["K",], own["K'",] = joint, _transposed(joint[:, :size])
             self._labels = _transposed(joint[:, size:])
         scorings = self._agreement.evaluations_from(self.first_round) + 1
@@ -140,7 +141,7 @@ class BlindTransferParty(BlindLoop):
 
     def _own_matrices(self) -> dict[Name, Share]:
         """Return the matrices that this party knows."""
-        kinds, fraction = (OWN_OF_A, MATRIX_BITS) if self._is_a else (OWN_OF_B, OWN_FRACTION)
+        kinds, fraction = (OWN_OF_A, MATRIX_BITS) if self._first else (OWN_OF_B, OWN_FRACTION)
         rows, maps = self._rows, OwnMaps(self._rows, self._plan)
         matrices: dict[Name, Share] = {}
         for name in self._fixed:
@@ -159,7 +160,7 @@ class BlindTransferParty(BlindLoop):
     async def _cross(self, link: Link) -> Share:
         """Return a share of K with c' below it, with the fraction bits of products."""
         rows, plan = self._rows, self._pass
-        targets = rows.targets() if self._is_a else None
+        targets = rows.targets() if self._first else None
         root, folds = np.eye(plan.size(link.name)), [np.arange(plan.rows)]
         columns = PassColumns(plan, rows.shared, root, folds, targets)
         ((share,),) = (await pass_products(self._tools(link), plan, columns)).values()
@@ -167,12 +168,11 @@ class BlindTransferParty(BlindLoop):
 
     # A round
 
-    async def _round(self, link: Link, t: int) -> None:
-        moves = self._steps().moves(self.maps)
-        self.maps = await run_moves(link, self._pass.peer(link.name), moves, At(0, t))
+    def _moves(self, t: int) -> Move:
+        self.maps = yield from self._steps().moves(self.maps)
 
     def _steps(self) -> TransferRound:
-        return TransferRound(self._plan, self._products, self._labels, first=self._is_a)
+        return TransferRound(self._plan, self._products, self._labels, first=self._first)
 
     # Scores, and the end of the run
 
@@ -181,10 +181,10 @@ class BlindTransferParty(BlindLoop):
         b, a = self._agreement.names
         moves = self._steps().score_map(self.maps)
         v = await run_moves(link, self._pass.peer(link.name), moves, At(SCORE_TRIP, t))
-        return {b: cut(v, first=self._is_a), a: shares.zeros(1, self._plan.outputs)}
+        return {b: cut(v, first=self._first), a: shares.zeros(1, self._plan.outputs)}
 
     def _root(self) -> Array:
-        return np.eye(self._score_plan.size(self._pass.names[self._is_a]))
+        return np.eye(self._score_plan.size(self._pass.names[self._first]))
 
     # Checkpoints
 
