@@ -15,7 +15,7 @@ from securefed.errors import SettingError
 from securefed.plan.planner import Estimate, RoundsModel, best, estimates
 from securefed.plan.rehearsal import Scenario
 from securefed.process.own_data import load_data
-from securefed.protocols.agreement import needed_trust
+from securefed.protocols.agreement import trust_lines
 from securefed.protocols.schedules import held_out
 from securefed.report.page import seconds, size
 from securefed.settings.objectives import ObjectiveSettings
@@ -91,8 +91,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     else:
         chosen = f"{fastest.scheme}, Q = {fastest.local_steps}, {seconds(fastest.total)} in all"
         terminal.result(f"Likely fastest: {chosen}.")
-        if (trust := needed_trust(fastest.scheme, fastest.reveal)) is not None:
-            terminal.result(f"But {trust}.")
+        for line in trust_lines(fastest.scheme, fastest.reveal, shared.objective):
+            terminal.result(f"But {line}.")
         if free:
             terminal.result("Local steps cost nothing: a round is two small messages whatever Q is.")
     terminal.facts = {

@@ -103,22 +103,16 @@ class TrustWarning(UserWarning):
     """A mode in which the peers must be trusted not to cheat."""
 
 
-def needed_trust(scheme: str, reveal: str) -> str | None:
-    """Return the warning for a mode in which a cheating peer gets the secret key, or None.
-
-    Under CKKS with own gradients a party cannot see whether a request is an honest sum of products. One with
-    a crafted c1 shows twenty coefficients of the key in each opened number. Paillier's requests show values.
-    """
-    entry = SCHEMES.get(scheme)
-    return entry.trust or None if entry is not None and reveal == "own-gradient" else None
-
-
 def trust_lines(scheme: str, reveal: str, objective: str) -> list[str]:
-    """Return every line that an operator must read before a run in this mode."""
-    lines = [needed_trust(scheme, reveal)]
-    if reveal == "own-gradient" and protects(scheme):
-        lines.append(get_objective(objective).given_away)
-    return [line for line in lines if line]
+    """Return every line that an operator must read before a run in this mode.
+
+    Under CKKS with own gradients a cheating peer gets the secret key: a party cannot see whether a request is
+    an honest sum of products. One with a crafted c1 shows twenty coefficients of the key in each opened
+    number. Paillier's requests show values.
+    """
+    if reveal != "own-gradient" or not protects(scheme):
+        return []
+    return [line for line in (SCHEMES[scheme].trust, get_objective(objective).given_away) if line]
 
 
 def warn_of_trust(scheme: str, reveal: str, objective: str) -> None:

@@ -236,14 +236,9 @@ class Batches:
         """S: the rows of each batch."""
         return self.rows if self.size is None else self.size
 
-    @property
-    def all_rows(self) -> bool:
-        """Whether every batch is all rows, in their order."""
-        return self.effective_size == self.rows
-
     def batch(self, t: int) -> NDArray[np.intp]:
         """Return the row numbers of round t."""
-        if self.all_rows:
+        if self.effective_size == self.rows:
             return np.arange(self.rows, dtype=np.intp)
         size, number, start = self.effective_size, t, 0
         if self.fixed:

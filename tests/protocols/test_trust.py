@@ -12,7 +12,7 @@ from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.crypto.ckks.arrays import CkksMasked
 from securefed.crypto.ckks.keys import CkksSecretKey
 from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING
-from securefed.protocols.agreement import TrustWarning, needed_trust
+from securefed.protocols.agreement import TrustWarning, trust_lines
 from securefed.protocols.own_gradient.openings import check_sums
 from securefed.settings import Protection
 from tests.audit.test_attack_opening_layout import COLUMNS, ROWS, agreed
@@ -30,10 +30,11 @@ DIGITS = 16
     ],
 )
 def test_the_line_is_there_where_it_is_true(scheme: str, reveal: str, said: bool) -> None:
-    line = needed_trust(scheme, reveal)
-    assert (line is not None) == said
-    assert line is None or ("trusted not to cheat" in line and "whole secret key" in line)
-    assert line is None or "neither protection=Blind() nor scheme='paillier' shows a key" in line
+    lines = trust_lines(scheme, reveal, "linear")
+    assert len(lines) == said
+    for line in lines:
+        assert "trusted not to cheat" in line and "whole secret key" in line
+        assert "neither protection=Blind() nor scheme='paillier' shows a key" in line
 
 
 @pytest.mark.parametrize("protection", [OwnGradient(), Plain()])

@@ -41,8 +41,6 @@ from securefed.protocols.blind.transfer_algebra import OwnMaps, TransferPlan, Tr
 from securefed.protocols.blind.transfer_round import (
     LARGEST,
     OWN_FRACTION,
-    OWN_OF_A,
-    OWN_OF_B,
     Maps,
     TransferRound,
     count_products,
@@ -101,11 +99,7 @@ class BlindTransferParty(BlindLoop):
     """A, which has the labels, or B."""
 
     def __init__(
-        self,
-        agreement: Agreement,
-        rows: TransferRows,
-        context: PartyContext,
-        scheme: CrossScheme,
+        self, agreement: Agreement, rows: TransferRows, context: PartyContext, scheme: CrossScheme
     ) -> None:
         # B's columns with the ones, and one column of the label party that is 0
         first = rows.labels is not None
@@ -129,7 +123,11 @@ class BlindTransferParty(BlindLoop):
 
     async def _begin(self, link: Link) -> None:
         own, size = self._own_matrices(), self._plan.size_a
-        joint = await self._cross(link)
+        plan, targets = self._pass, self._rows.targets() if self._first else None
+        root, folds = np.eye(plan.size(link.name)), [np.arange(plan.rows)]
+        columns = PassColumns(plan, self._rows.shared, root, folds, targets)
+        # K with c' below it
+        ((joint,),) = (await pass_products(self._tools(link), plan, columns)).values()
         with link.activity("rounds"):
             joint = shares.truncate(joint, PRODUCT_BITS - MATRIX_BITS, first=self._first)
             own["K",], own["K'",] = joint, _transposed(joint[:, :size])
@@ -141,30 +139,19 @@ class BlindTransferParty(BlindLoop):
 
     def _own_matrices(self) -> dict[Name, Share]:
         """Return the matrices that this party knows."""
-        kinds, fraction = (OWN_OF_A, MATRIX_BITS) if self._first else (OWN_OF_B, OWN_FRACTION)
-        rows, maps = self._rows, OwnMaps(self._rows, self._plan)
-        matrices: dict[Name, Share] = {}
-        for name in self._fixed:
-            if name[0] not in kinds:
-                continue
-            values = rows.labelled_gram if name[0] == "G" else maps.matrix(*name)
-            largest = float(np.abs(values).max())
-            if not largest < LARGEST:
-                raise DataError(
-                    f"columns: steps with them have a factor of {largest:.3g}, less than {LARGEST:g} is"
-                    " allowed; standardise the columns"
-                )
-            matrices[name] = shares.from_floats(values, fraction)
+        known_to, fraction = ("first", MATRIX_BITS) if self._first else ("second", OWN_FRACTION)
+        maps, matrices = OwnMaps(self._rows, self._plan), dict[Name, Share]()
+        for name, matrix in self._fixed.items():
+            if matrix.known_to == known_to:
+                values = maps.matrix(*name)
+                largest = float(np.abs(values).max())
+                if not largest < LARGEST:
+                    raise DataError(
+                        f"columns: steps with them have a factor of {largest:.3g}, less than {LARGEST:g} is"
+                        " allowed; standardise the columns"
+                    )
+                matrices[name] = shares.from_floats(values, fraction)
         return matrices
-
-    async def _cross(self, link: Link) -> Share:
-        """Return a share of K with c' below it, with the fraction bits of products."""
-        rows, plan = self._rows, self._pass
-        targets = rows.targets() if self._first else None
-        root, folds = np.eye(plan.size(link.name)), [np.arange(plan.rows)]
-        columns = PassColumns(plan, rows.shared, root, folds, targets)
-        ((share,),) = (await pass_products(self._tools(link), plan, columns)).values()
-        return share
 
     # A round
 

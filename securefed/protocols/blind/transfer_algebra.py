@@ -230,6 +230,8 @@ class OwnMaps:
         """Return the matrix of that kind; `place`: the number of a chunk."""
         if kind == "chunk":
             return self.chunk(self.plan.chunks[place], start=place == 0)
+        if kind == "G":
+            return self.rows.labelled_gram
         return {"bases": self.bases, "pushes": self.pushes, "weights": self.weights}[kind]()
 
     # B's

@@ -38,8 +38,6 @@ from securefed.protocols.blind.correlations import (
 from securefed.protocols.blind.statistics import MATRIX_BITS, SHARE_BITS
 from securefed.protocols.blind.transfer_algebra import TransferPlan
 
-OWN_OF_A, OWN_OF_B = ("bases", "pushes", "weights"), ("G", "chunk")
-"""Kinds of matrices that one party knows; a name starts with the kind."""
 OWN_BITS = 36
 """Bits of a matrix that B multiplies by itself, with the sign: it goes in one digit."""
 OWN_FRACTION = 27
@@ -75,19 +73,15 @@ class Maps:
 def fixed_matrices(plan: TransferPlan) -> dict[Name, FixedMatrix]:
     """Return all matrices that stay the same: K with c' below it, its transpose, and parties' own."""
     da, db, c, steps = plan.size_a, plan.size_b, plan.outputs, plan.local_steps
-
-    def by_b(rows: int, inner: int) -> FixedMatrix:
-        return FixedMatrix(rows, inner, "second", OWN_BITS)
-
     matrices: dict[Name, FixedMatrix] = {
         ("K",): FixedMatrix(da + c, db, "both", SHARE_BITS),
         ("K'",): FixedMatrix(db, da, "both", SHARE_BITS),
-        ("G",): by_b(db, db),
+        ("G",): FixedMatrix(db, db, "second", OWN_BITS),
         ("bases",): FixedMatrix(da + steps * c, 2 * da, "first", A_BITS),
         ("pushes",): FixedMatrix(da + c, steps * c, "first", A_BITS),
     }
     for place, size in enumerate(plan.chunks):
-        matrices["chunk", place] = by_b((size + 1) * db, (4 if place else 3) * db)
+        matrices["chunk", place] = FixedMatrix((size + 1) * db, (4 if place else 3) * db, "second", OWN_BITS)
     if steps > 1:
         matrices["weights",] = FixedMatrix((steps - 1) * c, c, "first", A_BITS)
     return matrices
