@@ -1,4 +1,4 @@
-"""CKKS on SEAL's low-level binding: thousands of values a ciphertext, approximate, opened as exact phases.
+"""CKKS on the ring of blind training: thousands of values a ciphertext, approximate, opened as phases.
 
 layout    parameters, and the places of values in slots and coefficients
 form      the public numbers of an array, and its noise
