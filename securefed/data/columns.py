@@ -129,9 +129,12 @@ class FittedColumns:
         """Return the entropy of a row. A column counts once, whatever splines and marks it became."""
         origins = np.array([column.origin for column in self.source for _ in column.names])
         rows = numbers[:: -(-len(numbers) // MOST_ROWS) or 1]
-        groups = [rows[:, origins == name] for name in self.given]
-        codes = [np.unique(group, axis=0, return_inverse=True)[1].ravel() for group in groups]
-        return column_bits(np.column_stack(codes).astype(np.float64))
+        codes = []
+        for name in self.given:
+            group = rows[:, origins == name]
+            several = group.shape[1] > 1
+            codes.append(np.unique(group, axis=0, return_inverse=True)[1] if several else group[:, 0])
+        return column_bits(np.column_stack([each.reshape(-1) for each in codes]).astype(np.float64))
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         return {

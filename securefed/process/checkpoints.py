@@ -37,7 +37,7 @@ import re
 import struct
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_bytes, token_hex
 from typing import Any, Self
@@ -47,6 +47,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
+from securefed.declare import Declared, choice, declared, flag, integer, optional, setting, word_or
 from securefed.errors import DataError, SettingError
 from securefed.files import (
     check_release,
@@ -316,26 +317,39 @@ class CheckpointStore:
 
 
 TOKEN = re.compile(r"[0-9a-f]{16}")
-MOST_NUMBERS = 1 << 31
+MOST_ROUNDS = 100
+"""Rounds that a statement may name."""
 REASONS = ("target", "rounds", "no progress")
+count = integer(least=0, most=(1 << 31) - 1)
 
 
-@dataclass(frozen=True)
-class ResumeState:
+def _token(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not TOKEN.fullmatch(value):
+        raise SettingError(f"{name} must be 16 hexadecimal digits")
+    return value
+
+
+def _rounds(name: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or len(value) >= MOST_ROUNDS:
+        raise SettingError(f"{name} must be a list of fewer than {MOST_ROUNDS} rounds")
+    return tuple(count(name, each) for each in value)
+
+
+@dataclass(frozen=True, repr=False)
+class ResumeState(Declared):
     """One party's statement."""
 
-    parameters: int
-    """Numbers of its model; 0 for a party without data."""
-    is_linear: bool = True
-    rows: int = 0
-    """Its rows, where alignment is by row; else the rows in common, once they are known."""
-    instance: str | None = None
-    rounds: tuple[int, ...] = ()
-    """After how many rounds it has a checkpoint."""
-    ended: Reason | None = None
-    """Why the training was over at the last of them (label party)."""
-    proposal: str = ""
-    """The name of a new instance, if there has to be one (label party)."""
+    parameters: int = setting(0, count, "Numbers of its model; 0 for a party without data.")
+    is_linear: bool = setting(True, flag, "Whether its model is linear.")
+    rows: int = setting(0, count, "Where alignment is by row its rows; else the rows in common, once known.")
+    instance: str | None = setting(None, optional(_token), "The start of the run that it has checkpoints of.")
+    rounds: tuple[int, ...] = setting((), _rounds, "After how many rounds it has a checkpoint.")
+    ended: Reason | None = setting(
+        None, optional(choice(REASONS)), "Why the training was over at the last of them (label party)."
+    )
+    proposal: str = setting(
+        "", word_or("", _token), "The name of a new start, if there is to be one (label party)."
+    )
 
     def to_facts(self) -> dict[str, Any]:
         return {**asdict(self), "rounds": list(self.rounds)}
@@ -343,31 +357,12 @@ class ResumeState:
     @classmethod
     def from_facts(cls, peer: str, facts: Mapping[str, Any]) -> Self:
         """What a peer said, checked."""
-
-        def number(value: object) -> bool:
-            return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_NUMBERS
-
-        rounds = facts.get("rounds")
-        sound = (
-            {field.name for field in fields(cls)} <= facts.keys()
-            and number(facts.get("parameters"))
-            and number(facts.get("rows"))
-            and isinstance(facts.get("is_linear"), bool)
-            and _token(facts.get("instance"), None)
-            and _token(facts.get("proposal"), "")
-            and facts.get("ended") in (None, *REASONS)
-            and isinstance(rounds, list)
-            and len(rounds) < 100
-            and all(map(number, rounds))
-        )
-        if not sound or not isinstance(rounds, list):
-            raise Malformed(f"{peer} said of itself what no party says; all parties need the same release")
-        known = {field.name: facts[field.name] for field in fields(cls)}
-        return cls(**{**known, "rounds": tuple(rounds)})
-
-
-def _token(value: object, none: object) -> bool:
-    return value == none or (isinstance(value, str) and TOKEN.fullmatch(value) is not None)
+        try:
+            return cls(**{name: facts[name] for name in declared(cls)})
+        except (KeyError, SettingError):
+            raise Malformed(
+                f"{peer} said of itself what no party says; all parties need the same release"
+            ) from None
 
 
 @dataclass(frozen=True)
