@@ -25,7 +25,7 @@ from sklearn.base import clone
 from securefed.api.party import Party, align, check_parties, common_rows, label_party
 from securefed.api.predictor import Keys, Predictor
 from securefed.api.result import RunResult
-from securefed.assembly import Assembly, Trained, assembly_of
+from securefed.assembly import Assembly, assembly_of
 from securefed.assembly.base import (
     Arrays,
     PartyData,
@@ -45,7 +45,7 @@ from securefed.labels.label_model import missing_labels
 from securefed.labels.quality import Holdout, QualityWarning
 from securefed.labels.several import ClassModels, label_model_of
 from securefed.protocols.agreement import Agreement, get_objective, warn_of_trust
-from securefed.protocols.loop import Outcome, PartyContext
+from securefed.protocols.loop import Outcome, PartyContext, PartyLoop
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.objectives import Labels, ObjectiveSettings
 from securefed.settings.protection import Blind, ByGradient, OwnGradient, Protection
@@ -99,22 +99,21 @@ class Federated(Predictor):
         guards = self._guards(settings, names, data)
         workers = get_engine(settings.simulation.engine, settings.scheme)
         with workers as mapper, self._bar(agreement) as on_round:
-            trained: dict[str, Trained] = {}
+            programs: dict[str, PartyLoop] = {}
             for name in names:
                 told = on_round if name == names[-1] else None
                 context = PartyContext(holders.get(name), mapper, on_round=told, guard=guards.get(name))
                 own = data[name], rows[name], labelled, models[name]
-                trained[name], measured = build(assembly, agreement, name, *own, context)
+                programs[name], measured = build(assembly, agreement, name, *own, context)
             if (third := agreement.key_holder) is not None:
-                helper = assembly.key_holder(agreement, PartyContext(holders.get(third), mapper))
-                trained[third] = Trained(helper, None)
+                programs[third] = assembly.key_holder(agreement, PartyContext(holders.get(third), mapper))
             # Drive
-            run = self._run({name: each.program.run for name, each in trained.items()}, settings.simulation)
+            run = self._run({name: each.run for name, each in programs.items()}, settings.simulation)
         # Collect
         judged = self._judge(run.outcomes[names[-1]], measured)
         self.result_ = RunResult.of(agreement, run, judged)
         self._holders, self._key_holder = holders, agreement.key_holder
-        self._collect(assembly, agreement, trained)
+        self._collect(assembly, agreement, programs)
         return self
 
     def _align(
@@ -177,16 +176,18 @@ class Federated(Predictor):
             warnings.warn(quality.warning, QualityWarning, stacklevel=4)
         return quality
 
-    def _collect(self, assembly: Assembly[Any], agreement: Agreement, trained: Mapping[str, Trained]) -> None:
+    def _collect(
+        self, assembly: Assembly[Any], agreement: Agreement, programs: Mapping[str, PartyLoop]
+    ) -> None:
         """Keep each party's part of the model."""
         self._training = secrets.token_hex(8)  # tells this model from others in a folder
         self._parts = {}
         self._released = {}
-        for name, each in trained.items():
+        for name, each in programs.items():
             if name == agreement.key_holder and agreement.reveal != "nothing":
                 continue
             self._parts[name] = assembly.part(each)
-            released = assembly.released(each)
+            released = assembly.released(each, last=name == agreement.label_party)
             if released is not None:
                 self._released[name] = released
         self._show_shards()

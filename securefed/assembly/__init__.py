@@ -8,7 +8,7 @@ build       a party's program from its data, the same in simulations and in part
 
 from __future__ import annotations
 
-from securefed.assembly.base import ASSEMBLIES, Assembly, Trained, assembly_of, register
+from securefed.assembly.base import ASSEMBLIES, Assembly, assembly_of, register
 from securefed.assembly.linear import LinearAssembly
 from securefed.assembly.transfer import TransferAssembly
 
@@ -16,7 +16,6 @@ __all__ = [
     "ASSEMBLIES",
     "Assembly",
     "LinearAssembly",
-    "Trained",
     "TransferAssembly",
     "assembly_of",
     "register",

@@ -153,14 +153,6 @@ class TrainingRows:
         return cls(features, targets, np.arange(len(features)), np.ones(len(features), dtype=np.bool_))
 
 
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """A party's program, and the model that it starts from; a helper has none."""
-
-    program: PartyLoop
-    model: Model | None
-
-
 class Assembly(ABC, Generic[S]):
     """The parts of a run of one objective, from its settings."""
 
@@ -261,10 +253,10 @@ class Assembly(ABC, Generic[S]):
     # What is kept
 
     @abstractmethod
-    def part(self, trained: Trained) -> Part:
-        """Return a party's part of a trained model; a helper's too."""
+    def part(self, program: PartyLoop) -> Part:
+        """Return a party's part of the model that its program trained; a helper's too."""
 
-    def released(self, trained: Trained) -> Model | None:
+    def released(self, program: PartyLoop, *, last: bool) -> Model | None:
         """Return the party's own model where a blind run opened its parameters to it."""
         return None
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.base import Assembly, Model, PartyData, Trained, TrainingRows, known_rows
+from securefed.assembly.base import Assembly, Model, PartyData, TrainingRows, known_rows
 from securefed.data.storage import take_rows
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
@@ -20,7 +20,7 @@ from securefed.labels.label_model import LabelModel, binary_labels, check_known,
 from securefed.labels.quality import HeldOut, OwnRows
 from securefed.labels.several import ClassModels, TargetModels
 from securefed.protocols.agreement import Agreement, get_objective
-from securefed.protocols.loop import EvaluationRows, PartyContext
+from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop
 from securefed.protocols.schedules import held_out
 from securefed.settings.objectives import ObjectiveSettings
 
@@ -100,7 +100,7 @@ def build(
     labelled: NDArray[np.bool_],
     model: Model,
     context: PartyContext,
-) -> tuple[Trained, Measured | None]:
+) -> tuple[PartyLoop, Measured | None]:
     """Return a data party's program, and what the label party measures the model with.
 
     Parameters
@@ -158,8 +158,7 @@ def build(
         learning = np.arange(len(learning))
     wanted = labelled if again else labelled[kept]
     training = TrainingRows(columns, aimed, learning, wanted)
-    program = assembly.program(agreement, name, model, training, context)
-    return Trained(program, model), measured
+    return assembly.program(agreement, name, model, training, context), measured
 
 
 def _taken(values: Array | None, rows: Places) -> Array | None:

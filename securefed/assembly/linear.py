@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed import models
-from securefed.assembly.base import HELPER, KEY_HOLDER, Assembly, Model, Part, Trained, TrainingRows, unfit
+from securefed.assembly.base import HELPER, KEY_HOLDER, Assembly, Model, Part, TrainingRows, unfit
 from securefed.data.storage import new_table, row_blocks
 from securefed.declare import check_choice
 from securefed.errors import DataError, SettingError
@@ -20,7 +20,7 @@ from securefed.protocols.agreement import Agreement, Member, encoded_bits, halve
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.blind.statistics import MOST_WRAPS, wrap_bound
-from securefed.protocols.loop import PartyContext
+from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.own_gradient.sides import LinearScorer, LinearSide
 from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty
 from securefed.protocols.schedules import Automatic, Batches, Constant, LearningRate, as_learning_rate
@@ -228,22 +228,19 @@ class LinearAssembly(Assembly[LinearSettings]):
             return BlindParty(agreement, settings.loss_function, None, None, context, self.scheme)
         return KeyHolderParty(agreement, context)
 
-    def part(self, trained: Trained) -> Part:
-        if isinstance(trained.program, BlindParty):
-            return trained.program.part
-        return LinearScorer(self._own(trained), self.settings.option("margin_bound"))
+    def part(self, program: PartyLoop) -> Part:
+        if isinstance(program, BlindParty):
+            return program.part
+        if not isinstance(program, DataParty) or not isinstance(program.side, LinearSide):
+            raise unfit(program, self.settings.objective)
+        return LinearScorer(program.side.model, self.settings.option("margin_bound"))
 
-    def _own(self, trained: Trained) -> LocalModel:
-        if trained.model is None or isinstance(trained.model, HiddenLayer):
-            raise unfit(trained.model, self.settings.objective)
-        return trained.model
-
-    def released(self, trained: Trained) -> LocalModel | None:
-        parameters = trained.program.parameters if isinstance(trained.program, BlindParty) else None
-        if parameters is None:
+    def released(self, program: PartyLoop, *, last: bool) -> LocalModel | None:
+        if not isinstance(program, BlindParty) or program.parameters is None:
             return None
-        model = self._own(trained)
-        model.parameters = parameters.ravel()
+        bias = last and self.settings.fit_intercept
+        model = LinearModel(len(program.parameters) - bias, bias)
+        model.parameters = program.parameters.ravel()
         return model
 
     def facts(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.base import Assembly, Model, Part, Trained, TrainingRows, unfit
+from securefed.assembly.base import Assembly, Model, Part, TrainingRows, unfit
 from securefed.errors import DataError
 from securefed.models import HiddenLayer, LinearModel
 from securefed.models.local import with_ones
@@ -126,15 +126,12 @@ class TransferAssembly(Assembly[TransferSettings]):
         context = context.guarding(name, data.features)
         return BlindTransferParty(agreement, rows, context, self.scheme)
 
-    def part(self, trained: Trained) -> Part:
-        program, layer = trained.program, trained.model
+    def part(self, program: PartyLoop) -> Part:
         if isinstance(program, BlindTransferParty):
             return program.part
-        if not isinstance(layer, HiddenLayer):
-            raise unfit(layer, self.settings.objective)
-        side = program.side if isinstance(program, DataParty) else None
-        phi = side.phi() if isinstance(side, TransferSide) and side.labelled else None
-        return self.scorer(layer, phi)
+        if not isinstance(program, DataParty) or not isinstance(program.side, TransferSide):
+            raise unfit(program, self.settings.objective)
+        return self.scorer(program.side.model, program.side.phi() if program.side.labelled else None)
 
     def facts(self) -> dict[str, Any]:
         settings = self.settings

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly import Trained, assembly_of
+from securefed.assembly import assembly_of
 from securefed.assembly.base import Part, read_arrays, read_part, write_part
 from securefed.data.columns import FittedColumns
 from securefed.errors import DataError
@@ -25,6 +25,7 @@ from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import Holdout
 from securefed.labels.several import label_model_of
 from securefed.process.keys import PartyKeys
+from securefed.protocols.loop import PartyLoop
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.party import PartyFile
 from securefed.settings.run import RunSettings
@@ -60,10 +61,11 @@ class Shard:
         return self.preparation
 
 
-def save_shard(path: Path, shared: RunSettings, instance: str, trained: Trained) -> None:
+def save_shard(path: Path, party: str, shared: RunSettings, instance: str, program: PartyLoop) -> None:
     """Write the party's own part, and what all know."""
     assembly = assembly_of(shared.settings)
-    known, arrays = assembly.save(assembly.part(trained), assembly.released(trained))
+    released = assembly.released(program, last=party == shared.label_party)
+    known, arrays = assembly.save(assembly.part(program), released)
     public = {
         "parties": list(shared.parties),
         "instance": instance,
@@ -73,7 +75,7 @@ def save_shard(path: Path, shared: RunSettings, instance: str, trained: Trained)
         "key_holder": shared.key_holder,
         **known,
     }
-    arrays["score_bits"] = np.array(trained.program.guard.column_bits, dtype=np.float64)
+    arrays["score_bits"] = np.array(program.guard.column_bits, dtype=np.float64)
     write_part(path, public, arrays)
 
 

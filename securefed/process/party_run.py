@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly import Trained, assembly_of
+from securefed.assembly import assembly_of
 from securefed.assembly.base import Model, read_arrays, write_arrays
 from securefed.assembly.build import Measured, build
 from securefed.crypto import Mapper
@@ -194,9 +194,9 @@ class Session:
         rounds = agreement.stopping.rounds  # with several folds more than the settings' own
         self.events.tell("training", rows=agreement.batches.rows, start=plan.start or 0, rounds=rounds)
         recorder = RunRecorder(self.store, agreement, totals, link, self.events)
-        program, trained = self._program(agreement, plan, recorder)
+        program = self._program(agreement, plan, recorder)
         outcome: Outcome = await program.run(link)
-        self._finish(link, plan, recorder, outcome, trained)
+        self._finish(link, plan, recorder, outcome, program)
 
     @staticmethod
     def _all_alike(judge: Callable[..., T], *facts: Any, **options: Any) -> T:
@@ -266,12 +266,6 @@ class Session:
             guard=score_guard(self.party, self.keys, bits),
         )
 
-    def _restore(self, program: PartyLoop, plan: ResumePlan, recorder: RunRecorder) -> None:
-        """Checkpoint a program from now on, and restore it where the run goes on."""
-        recorder.state = program.checkpoint
-        if plan.start:
-            program.restore(self.store.read(plan.start).arrays, over=plan.ended is not None)
-
     # The end
 
     def _finish(
@@ -280,15 +274,15 @@ class Session:
         plan: ResumePlan,
         recorder: RunRecorder,
         outcome: Outcome,
-        trained: Trained | None,
+        program: PartyLoop,
     ) -> None:
         """Write the shard first and then the mark: a kill in between repeats the end of the run alone."""
         link.settle()
         rounds, reason = max(plan.start or 0, outcome.rounds), outcome.reason
         if plan.ended is not None:
             rounds, reason = plan.start or 0, plan.ended
-        if trained is not None:
-            save_shard(self.directory.shard, self.shared, plan.instance, trained)
+        if self.name in self.shared.stateful:
+            save_shard(self.directory.shard, self.name, self.shared, plan.instance, program)
         self._save_preparation(None)
         self.keys.keep_count(now=True)
         link.transcript.close()
@@ -415,10 +409,8 @@ class Session:
             self.events.tell("note", text=f"{share} are in common: {FEW_MEET}")
         return len(alignment)
 
-    def _program(
-        self, agreement: Agreement, plan: ResumePlan, recorder: RunRecorder
-    ) -> tuple[PartyLoop, Trained | None]:
-        """Return the program of the training, and what is saved of it at the end."""
+    def _program(self, agreement: Agreement, plan: ResumePlan, recorder: RunRecorder) -> PartyLoop:
+        """Return the program of the training, restored where the run goes on and checkpointed."""
         context, data, assembly = self._context(recorder), self._data, assembly_of(self.shared.settings)
         if data is not None:
             before = self.store.read_alignment()
@@ -426,17 +418,17 @@ class Session:
             aligned = rows.astype(np.intp), labelled.astype(np.bool_)
             seed = int(before.meta["start_seed"])
             model = self._model(data, seed)
-            trained, self._measured = build(assembly, agreement, self.name, data, *aligned, model, context)
-            self._restore(trained.program, plan, recorder)
-            return trained.program, trained
-        program = assembly.key_holder(agreement, context)
-        if self.shared.helper is not None:
-            self._restore(program, plan, recorder)
-            return program, Trained(program, None)
-        if plan.start:
-            evaluates = agreement.evaluates_after(plan.start - 1)
-            program.go_on_after(plan.start, evaluates=evaluates, over=plan.ended is not None)
-        return program, None
+            program, self._measured = build(assembly, agreement, self.name, data, *aligned, model, context)
+        else:
+            program = assembly.key_holder(agreement, context)
+        over = plan.ended is not None
+        if self.name in self.shared.stateful:
+            recorder.state = program.checkpoint
+            if plan.start:
+                program.restore(self.store.read(plan.start).arrays, over=over)
+        elif plan.start:
+            program.go_on_after(plan.start, evaluates=agreement.evaluates_after(plan.start - 1), over=over)
+        return program
 
     def _judge(self) -> None:
         """Measure the model as soon as held-out scores are there: on disk before the round counts as done."""

@@ -163,7 +163,7 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
         data = PartyData(features=rows, ids=None, targets=labels if name == "bank" else None)
         trained[name], _ = build(assembly, agreement, name, data, *everybody, models[name], context)
     done = run_local(
-        {name: each.program.run for name, each in trained.items()},
+        {name: each.run for name, each in trained.items()},
         run="weighted",
         kinds=KINDS,
         network=get_network("lan"),
@@ -173,7 +173,7 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
         theta -= 0.2 * features.T @ (weights * (features @ theta - labels)) / ROWS
     found = []
     for name in names:
-        save_shard(tmp_path / name, shared, "instance", trained[name])
+        save_shard(tmp_path / name, name, shared, "instance", trained[name])
         write_arrays(
             tmp_path / "prepared", FittedColumns.fit({"a": own[name][:, 0]}, owner=name)[0].to_arrays()
         )

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from securefed import OwnGradient
 from securefed.api.federated import Federated
 from securefed.api.predictor import parameters
-from securefed.assembly import Assembly, Trained
+from securefed.assembly import Assembly
 from securefed.assembly.base import Model, TrainingRows
 from securefed.crypto import FixedPoint
 from securefed.declare import number, setting
 from securefed.models import LinearModel
 from securefed.protocols.agreement import Agreement, Member, Objective, encoded_bits
-from securefed.protocols.loop import PartyContext
+from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.own_gradient.sides import LinearScorer, Side
 from securefed.protocols.own_gradient.training import DataParty
@@ -134,8 +134,8 @@ class WeightedAssembly(Assembly[WeightedSettings]):
         side = WeightedSide(model, data.features[data.rows], weights, targets)
         return DataParty(agreement, side, self.settings.optimiser, context.guarding(name, data.features))
 
-    def part(self, trained: Trained) -> LinearScorer:
-        return LinearScorer(trained.model, BOUND)  # type: ignore[arg-type]
+    def part(self, program: PartyLoop) -> LinearScorer:
+        return LinearScorer(program.side.model, BOUND)  # type: ignore[attr-defined]
 
     def facts(self) -> dict[str, Any]:
         return {"half_life": self.settings.half_life}
