@@ -234,7 +234,7 @@ class Fleet:
     def revive(self) -> None:
         """Start whoever was killed again, until all have ended well."""
         deadline = time.monotonic() + PATIENT
-        while any(process.poll() is None for process in self.processes.values()):
+        while any(process.poll() in (None, -signal.SIGKILL) for process in self.processes.values()):
             for name, process in list(self.processes.items()):
                 if process.poll() == -signal.SIGKILL:
                     self.start(name, "party", "--resume")
