@@ -108,12 +108,9 @@ def _form(
                 " protection=Blind(release=True) opens them to it"
             )
         slopes, constant = model.parameters[: model.columns], float(model.parameters[model.columns :].sum())
-        if labels.own is not None:
-            slope = labels.own.step * (labels.own.bend + labels.own.line)  # of counts: at the mean of all
-            slopes, constant = slope * slopes, slope * constant
-            if name == list(shards)[-1]:  # the label party's own fit, with an intercept
-                slopes = slopes + labels.own.coefficients[:-1]
-                constant += float(labels.own.coefficients[-1])
+        if labels.link is not None:
+            slopes, constant = labels.link.slope * slopes, labels.link.slope * constant
+            constant += labels.link.constant if name == list(shards)[-1] else 0.0
         columns = fitted[name]
         slopes = labels.scale * slopes / columns.scale
         total += labels.scale * constant - float(slopes @ columns.mean)

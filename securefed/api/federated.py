@@ -64,6 +64,9 @@ class Federated(Predictor):
     _training: str
     """Tells this model from others in a folder."""
 
+    _one_of_many = False
+    """The labels are one class of several against the rest: targets as they are, as in a run of all."""
+
     def fit(self, parties: Sequence[Party], *, keys: Keys | None = None) -> Self:
         """Train on the common rows. A fit that fails leaves the model that was there.
 
@@ -161,8 +164,11 @@ class Federated(Predictor):
 
     def _wishes(self, settings: ObjectiveSettings, party: Party) -> LabelOptions:
         """What the label party wants of its rows."""
-        options = getattr(settings, "labels", Labels(class_weight=None))
-        return options.options(weighted=party.weights is not None, offset=party.offset is not None)
+        options = getattr(settings, "labels", Labels())
+        wishes: LabelOptions = options.options(
+            weighted=party.weights is not None, offset=party.offset is not None
+        )
+        return replace(wishes, start=not self._one_of_many)
 
     def _judge(self, outcome: Outcome, measured: Measured | None) -> Holdout | None:
         """What the held-out rows say of the model that is kept."""
@@ -218,9 +224,7 @@ class Federated(Predictor):
         self.models_ = []
         for each in classes:
             model = clone(self)
-            own = getattr(model, "labels", None)
-            if own is not None and own.class_weight == "auto":
-                model.labels = replace(own, class_weight=None)
+            model._one_of_many = True
             model.fit(_against_rest(parties, each), keys=keys)
             keys = model.holders_
             self.models_.append(model)

@@ -328,10 +328,10 @@ class Assembly(ABC, Generic[S]):
             program = score_program(agreement, part, features, rows, context.holder, mapper, guard)
         if data is None or data.labels is None:
             return program
-        labels, columns, offset = data.labels, data.features, data.offset
+        labels, offset = data.labels, data.offset
 
         async def total(link: Link) -> Array:
-            return labels.total(await program(link), name, columns, offset)
+            return labels.total(await program(link), name, offset)
 
         return total
 

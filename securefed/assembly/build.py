@@ -52,12 +52,10 @@ def label_targets(
     loss, wishes = settings.loss_function, wishes or LabelOptions()
     several = loss.binary and labels.ndim == 1 and (classes or _count(labels)) > 2
     if settings.aims:
-        wishes = wishes.settled(
-            labels, free=settings.weighs_rare_classes and not several and settings.holdout > 0.0
-        )
+        wishes = replace(wishes, start=wishes.start and settings.starts_from_own_fit)
         wishes.check(loss, taylor=settings.taylor)
     elif wishes.any:
-        raise SettingError(f"weight, offset, class_weight, family and base: not for {settings.objective!r}")
+        raise SettingError(f"weight, offset, class_weight and family: not for {settings.objective!r}")
     bound, same_people = settings.option("margin_bound"), get_objective(settings.objective).same_people
     if labels.ndim == 2:
         if not settings.blind or settings.option("release"):
@@ -75,7 +73,7 @@ def label_targets(
         signs, names = binary_labels(labels, party, allow_missing=not same_people)
         return signs, LabelModel(loss, names, taylor=settings.taylor, wishes=wishes)
     if wishes.any:
-        raise SettingError("weights, an offset or base='own' take one run a class, or two classes")
+        raise SettingError("weights or an offset take one run a class, or two classes")
     if same_people:
         check_known(labels, party)
     if classes is not None and _count(labels) != classes:
@@ -127,8 +125,6 @@ def build(
     folds = agreement.batches.fold_sizes if agreement.batches.folds > 1 else []
     if everybody:  # before anything is measured: scores are added to what it fits
         trained = kept if again else np.arange(len(train))
-        if data.labels is not None and agreement.batches.stages > 1:
-            data.labels.expect_stages()
         aimed = _aimed(assembly.settings, data, learning, columns, trained, name)
     measured: Measured | None = None
     if agreement.scores_rows:
@@ -142,8 +138,7 @@ def build(
         metric: Callable[[Array], float] | None = None
         aim: Callable[[Array], Array] | None = None
         if truth is not None and targets is not None and data.labels is not None:
-            margins = data.labels.margins_of(seen, offset, aside if folds else None) if everybody else None
-            metric = quality = data.labels.held_out(truth, margins, offset)
+            metric = quality = data.labels.held_out(truth, seen, offset, aside if folds else None)
             if agreement.batches.stages > 1 and aimed is not None:
                 aim = _aiming(assembly.settings, data.labels, aimed, truth, aside)
             if agreement.evaluate_every and quality.name == "accuracy":
@@ -195,7 +190,8 @@ def _aiming(
     """
 
     def aim(scores: Array) -> Array:
-        working, targets = labels.aim_again(scores, truth, settings.option("margin_bound")), first.copy()
+        working = labels.aim_again(scores, truth, places, settings.option("margin_bound"))
+        targets = first.copy()
         if working is not None:
             targets[places] = working
         return targets

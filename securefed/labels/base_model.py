@@ -1,31 +1,31 @@
-"""A joint model around the label party's own fit: weights, offsets, rare classes and counts, blind.
+"""What the label party makes targets of: a fit of its own columns, with weights, offset and family.
 
 What all parties compute is least squares with the same weight for every row, whatever the label party wants:
 weights that depend on rows would have to multiply numbers that nobody may see. But it is the label party's
 business what it is the least squares fit *of*. So it first fits its own columns, with weights, offset and
-family as they should be, and then gives to the joint training what is left over:
+family as they should be, and takes a step of Fisher's scoring from there, with one curvature for all rows:
 
-    eta0    its own fit, with the offset; mu its mean
-    z       w r / c,  r the score of the loss at eta0 and c the mean of w times its expected curvature
-    eta     eta0 + the joint fit of z
+    eta     its own fit, with the offset o; mu its mean
+    z       eta + w r / c - o,  r the score of the loss at eta and c its expected curvature
 
-which is one step of Fisher's scoring on all columns from eta0, with the mean curvature in place of each row's
-own. Nothing about it is public: messages, ranges and agreement are those of any run, and nobody else learns
-that there are weights. What it is worth beside row-wise weights is in docs/choosing.md.
+The joint fit of z replaces the own fit and adds what the other parties' columns tell. Two classes always
+begin like that in a blind run: without weights it is half a step towards logistic regression
+(securefed.labels.working). Nothing about it is public: messages, ranges and agreement are those of any run,
+and nobody else learns that there are weights. What it is worth is in docs/choosing.md.
 
-The residuals of a training row are those of a fit without it (five folds), so that columns which fit the own
-rows too well leave something to the others.
+eta of a training row is that of a fit without it (five folds), so that columns which fit the own rows too
+well leave something to the others.
 
 Counts (powers below 2) start from one rate for all rows instead, and the held-out rows bend what is added:
 
-    eta     eta0 + bend * log(1 + s) + line * s,     s the joint fit of u / mean(u) - 1,  u = y^(3/4)
+    eta     o + constant + bend * log(1 + s) + line * s,     s the joint fit of u / mean(u) - 1,  u = y^(3/4)
 
 since least squares says by how much a mean is larger, not by how much its logarithm is. The power keeps
 single large counts from deciding. 1 + s is at least 0.2. What it was chosen by is in docs/choosing.md.
 Amounts of the family "gamma" lost by a start from one rate.
 
     family       mean            score r                expected curvature
-    two classes  1/(1+exp(-eta)) y - mu                 mu (1 - mu)
+    two classes  1/(1+exp(-eta)) y - mu                 mu (1 - mu), or the slope of mu by eta if larger
     numbers      eta             y - mu                 1
     power p      exp(eta)        (y - mu) mu^(1-p)      mu^(2-p)       p = 1 Poisson, 2 Gamma, else Tweedie
 """
@@ -33,9 +33,8 @@ Amounts of the family "gamma" lost by a start from one rate.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ from numpy.typing import NDArray
 from securefed.declare import check_choice, check_number
 from securefed.errors import DataError, SettingError
 from securefed.labels.quality import LARGEST_MARGIN
+from securefed.labels.working import working_targets
 from securefed.models.local import sigmoid
 from securefed.protocols.losses import Loss
 
@@ -57,8 +57,6 @@ COUNT_POWER = 0.75
 LEAST_RATIO = 0.2
 """Least squares may say that a mean is below 0. It is taken to be at least this part of the mean of all."""
 NEWTON_STEPS = 30
-RARE = 0.1
-"""A class of fewer of the rows is given weight by itself."""
 OWN = "own"
 
 
@@ -75,63 +73,41 @@ def check_family(value: object) -> float | None:
 
 
 def check_class_weight(value: object) -> None:
-    if value is None or value in ("auto", "balanced"):
+    if value is None or value == "balanced":
         return
     if not isinstance(value, Mapping):
-        raise SettingError(
-            f"class_weight: {value!r} given, 'auto', 'balanced' or a weight for each class is allowed"
-        )
+        raise SettingError(f"class_weight: {value!r} given, 'balanced' or a weight for each class is allowed")
     for name, weight in value.items():
         check_number(f"class_weight of {name!r}", weight, above=0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class LabelOptions:
-    """What a label party may want of its rows, beyond a fit from 0."""
+    """What a label party may want of its rows, beyond a fit of its labels as they are."""
 
-    base: bool = False
-    """Start from the own fit, with all rows alike."""
     class_weight: Any = None
     family: float | None = None
     weighted: bool = False
     """Rows have weights of their own."""
     offset: bool = False
-    automatic: bool = False
-    """The weights of classes were not asked for."""
-
-    @property
-    def counts(self) -> bool:
-        """Whether the joint fit starts from one rate for all rows."""
-        return self.family is not None and self.family < 2.0
+    start: bool = True
+    """Begin with the own fit even if nothing else is wanted, where a run does so."""
 
     @property
     def any(self) -> bool:
-        chosen = self.class_weight not in (None, "auto")
-        return self.base or self.weighted or self.offset or chosen or self.family is not None
-
-    def settled(self, labels: NDArray[Any], *, free: bool) -> LabelOptions:
-        """Without "auto": where it is `free` to choose, a class of less than a tenth of the rows counts by
-        the root of how much rarer it is, half way to "balanced".
-        """
-        if self.class_weight != "auto":
-            return self
-        chosen: dict[Any, float] | None = None
-        counts = Counter(labels.tolist()) if free and labels.ndim == 1 else Counter()
-        most, least = max(counts.values(), default=0), min(counts.values(), default=0)
-        if len(counts) == 2 and least < RARE * (most + least):
-            chosen = {name: float(np.sqrt(most / count)) for name, count in counts.items()}
-        return replace(self, class_weight=chosen, automatic=chosen is not None)
+        """Whether the user wants something."""
+        return self.weighted or self.offset or self.class_weight is not None or self.family is not None
 
     def check(self, loss: Loss, *, taylor: bool) -> None:
         """SettingError where they do not go together."""
         check_class_weight(self.class_weight)
         if self.family is not None and loss.name != "linear":
             raise SettingError(f"family: it goes with the loss 'linear', {loss.name!r} given")
-        if self.class_weight not in (None, "auto") and not loss.binary:
+        if self.class_weight is not None and not loss.binary:
             raise SettingError(f"class_weight: the loss {loss.name!r} has no classes")
         if not self.any:
             return
-        word = "class_weight" if self.class_weight is not None else "family" if self.family else "base"
+        word = "class_weight" if self.class_weight is not None else "family"
         word = "weights" if self.weighted else "offset" if self.offset else word
         if loss.name not in ("logistic", "linear"):
             raise SettingError(f"{word}: it takes the loss 'logistic' or 'linear', {loss.name!r} given")
@@ -155,135 +131,63 @@ class LabelOptions:
         return weights * np.where(second, each[1], each[0])
 
 
-@dataclass(frozen=True, eq=False)
-class OwnFit:
-    """The label party's own part: coefficients of its columns and an intercept, and what a score of the joint
-    fit is worth.
-    """
+@dataclass(frozen=True)
+class Family:
+    """What a score eta says of a row: its mean, and the loss of that."""
 
     kind: str
     """"classes", "numbers" or "power"."""
-    power: float
-    coefficients: Array
-    curvature: float = 1.0
-    """c"""
-    step: float = 1.0
-    """eta = eta0 + step * score."""
-    shift: float = 0.0
-    """What weights of the classes add to the log odds: the logarithm of their ratio."""
-    bend: float = 0.0
-    line: float = 1.0
-    """What is added to eta0 is bend * log(1 + step * score) + line * step * score."""
+    power: float = 0.0
 
     @classmethod
-    def learn(
-        cls,
-        columns: Array,
-        targets: Array,
-        weights: Array,
-        offset: Array | None,
-        loss: Loss,
-        wishes: LabelOptions,
-    ) -> tuple[OwnFit, Array, Array]:
-        """From the training rows: the fit, what the joint training is to fit of them, and each one's margin
-        by a fit without it.
-        """
-        kind = "classes" if loss.binary else "numbers" if wishes.family is None else "power"
-        power = wishes.family or 0.0
-        if kind == "power" and (targets < 0).any():
-            raise DataError("labels: negative ones given, a family of counts or amounts has none")
-        if kind == "power" and power == 2.0 and (targets == 0).any():
-            raise DataError("labels: zeros given, the family 'gamma' takes amounts above 0; 1.5 takes both")
-        weights, shift = weights / weights.mean(), np.zeros(len(targets)) if offset is None else offset
-        design = np.column_stack([columns, np.ones(len(columns))])
-        model = cls(kind, power, np.zeros(design.shape[1]))
-        fit = model._fitted(design, targets, weights, shift)
-        eta, fold = np.empty(len(targets)), np.arange(len(targets)) % FOLDS
-        for number in range(FOLDS):
-            test, train = fold == number, fold != number
-            apart = model._fitted(design[train], targets[train], weights[train], shift[train])
-            eta[test] = model._bounded(design[test] @ apart + shift[test])
-        curvature = float(np.mean(weights * model._curvature(eta)))
-        z = weights * model._score(eta, targets) / curvature
-        step = float(np.sqrt(np.mean(z**2))) or 1.0
-        odds = _weighted_odds(targets, weights) if kind == "classes" else 0.0
-        return cls(kind, power, fit, curvature, step, odds), _as_labels(z / step, loss), eta
+    def of(cls, loss: Loss, options: LabelOptions) -> Family:
+        kind = "classes" if loss.binary else "numbers" if options.family is None else "power"
+        return cls(kind, options.family or 0.0)
 
-    def targets(
-        self, columns: Array, targets: Array, weights: Array, offset: Array | None, loss: Loss
-    ) -> Array:
-        """What the joint training is to fit of rows that the own fit did not see; `weights` by the mean of
-        the others'.
-        """
-        left = weights * self._score(self.margins(columns, offset), targets)
-        return _as_labels(left / self.curvature / self.step, loss)
+    @property
+    def counts(self) -> bool:
+        """Whether the joint fit starts from one rate for all rows."""
+        return self.kind == "power" and self.power < 2.0
 
-    def margins(self, columns: Array, offset: Array | None) -> Array:
-        """eta0."""
-        scores: Array = columns @ self.coefficients[:-1] + self.coefficients[-1]
-        return self._bounded(scores if offset is None else scores + offset)
-
-    def total(self, scores: Array, columns: Array, offset: Array | None) -> Array:
-        """eta, from scores of the joint fit."""
-        more = self.step * scores
-        return self.margins(columns, offset) + self.bend * _log_ratio(more) + self.line * more
-
-    def _bounded(self, eta: Array) -> Array:
-        return eta if self.kind == "numbers" else np.clip(eta, -LARGEST_MARGIN, LARGEST_MARGIN)
-
-    def calibrated(self, margins: Array, eta: Array, targets: Array) -> tuple[OwnFit, Array]:
-        """By rows that were held out: how far to go along the joint fit, and what to add. And eta of those
-        rows, each by what the others say.
-
-        A single step from eta0 goes too far where means differ much; along it, no other party is needed.
-        """
-        more, rows, told = eta - margins, np.arange(len(eta)), np.empty(len(eta))
-        for number in range(FOLDS):
-            others = rows % FOLDS != number
-            fit, constant = self._along(more[others], margins[others], targets[others])
-            told[~others] = (
-                margins[~others] + fit.bend * _log_ratio(more[~others]) + fit.line * more[~others] + constant
+    def check(self, targets: Array, party: str) -> None:
+        """DataError for targets that no member of the family has."""
+        if self.kind == "power" and (targets < 0).any():
+            raise DataError(f"{party}: labels: negative ones given, a family of counts or amounts has none")
+        if self.power == 2.0 and (targets == 0).any():
+            raise DataError(
+                f"{party}: labels: zeros given, the family 'gamma' takes amounts above 0; 1.5 takes both"
             )
-        fit, constant = self._along(more, margins, targets)
-        coefficients = np.append(self.coefficients[:-1], self.coefficients[-1] + constant)
-        return replace(fit, coefficients=coefficients), told
 
-    def _along(self, more: Array, margins: Array, targets: Array) -> tuple[OwnFit, float]:
-        """Few rows hardly move it from the step as it is, or for counts from (1 + s)^(4/3)."""
-        ones = np.ones(len(more))
-        if self.power >= 2.0:
-            design = np.column_stack([more, ones])
-            far, constant = self._fitted(design, targets, ones, margins + more, np.full(2, AS_IT_IS))
-            return replace(self, line=float(np.clip(1.0 + far, 0.0, 2.0))), float(constant)
-        terms = {"bend": (_log_ratio(more), 1.0 / COUNT_POWER), "line": (more, 0.0)}
-        while True:  # a larger score is never a smaller mean: without the terms that would say so
-            start = margins + sum(term * usual for term, usual in terms.values())
-            design = np.column_stack([*(term for term, _ in terms.values()), ones])
-            *far, constant = self._fitted(design, targets, ones, start, np.ones(len(terms) + 1)).tolist()
-            slopes = {name: terms[name][1] + each for name, each in zip(terms, far, strict=True)}
-            if all(slope >= 0.0 for slope in slopes.values()):
-                return replace(self, **{"bend": 0.0, "line": 0.0, **slopes}), constant
-            del terms[min(slopes, key=slopes.__getitem__)]
+    def working(self, eta: Array, targets: Array, weights: Array) -> Array:
+        """Return eta + w r / c; the mean of the weights is 1."""
+        if self.kind == "classes":
+            return working_targets(eta, targets > 0, weights)
+        left = weights * self.score(eta, targets)
+        worked: Array = eta + left / float(np.mean(weights * self.curvature(eta)))
+        return worked
+
+    def bounded(self, eta: Array) -> Array:
+        return eta if self.kind == "numbers" else np.clip(eta, -LARGEST_MARGIN, LARGEST_MARGIN)
 
     def mean(self, eta: Array) -> Array:
         if self.kind == "numbers":
             return eta
         return sigmoid(eta) if self.kind == "classes" else np.exp(np.minimum(eta, LARGEST_MARGIN))
 
-    def _score(self, eta: Array, targets: Array) -> Array:
+    def score(self, eta: Array, targets: Array) -> Array:
         mean = self.mean(eta)
         if self.kind == "classes":
             return (targets > 0) - mean
         left: Array = targets - mean
         return left * mean ** (1.0 - self.power) if self.kind == "power" else left
 
-    def _curvature(self, eta: Array) -> Array:
+    def curvature(self, eta: Array) -> Array:
         if self.kind == "numbers":
             return np.ones(len(eta))
         mean = self.mean(eta)
         return mean * (1.0 - mean) if self.kind == "classes" else mean ** (2.0 - self.power)
 
-    def _loss(self, eta: Array, targets: Array) -> Array:
+    def loss(self, eta: Array, targets: Array) -> Array:
         """But for what depends on the targets alone."""
         if self.kind == "classes":
             return np.logaddexp(0.0, eta) - (targets > 0) * eta
@@ -295,7 +199,7 @@ class OwnFit:
         loss: Array = second - targets * first
         return loss
 
-    def _fitted(
+    def fitted(
         self, design: Array, targets: Array, weights: Array, shift: Array, penalty: Array | None = None
     ) -> Array:
         """Penalised, by Fisher's scoring: as of one row, and none on the intercept, unless it is given."""
@@ -305,13 +209,13 @@ class OwnFit:
             coefficients[-1] = np.log(max(1e-12, float(weights @ targets) / float(weights @ np.exp(shift))))
 
         def value(at: Array) -> float:
-            return float(weights @ self._loss(design @ at + shift, targets) + 0.5 * (penalty * at) @ at)
+            return float(weights @ self.loss(design @ at + shift, targets) + 0.5 * (penalty * at) @ at)
 
         now = value(coefficients)
         for _ in range(NEWTON_STEPS):
-            eta = self._bounded(design @ coefficients + shift)
-            gradient = design.T @ (weights * self._score(eta, targets)) - penalty * coefficients
-            hessian = (design.T * (weights * self._curvature(eta))) @ design + np.diag(penalty)
+            eta = self.bounded(design @ coefficients + shift)
+            gradient = design.T @ (weights * self.score(eta, targets)) - penalty * coefficients
+            hessian = (design.T * (weights * self.curvature(eta))) @ design + np.diag(penalty)
             change, length = np.linalg.solve(hessian, gradient), 1.0
             while (then := value(coefficients + length * change)) > now and length > 1e-6:
                 length /= 2.0
@@ -320,24 +224,109 @@ class OwnFit:
             coefficients, now = coefficients + length * change, then
         return coefficients
 
-    def to_arrays(self) -> Arrays:
-        return {OWN: np.array(json.dumps({**vars(self), "coefficients": self.coefficients.tolist()}))}
+    def rate(self, targets: Array, weights: Array, shift: Array) -> float:
+        """Return the constant score of all rows, beside their offsets."""
+        return float(np.log(max(1e-12, float(weights @ targets) / float(weights @ np.exp(shift)))))
+
+
+@dataclass(frozen=True, eq=False)
+class OwnFit:
+    """The label party's fit of its own columns: their coefficients and an intercept."""
+
+    family: Family
+    coefficients: Array
 
     @classmethod
-    def take(cls, arrays: Mapping[str, NDArray[np.generic]]) -> OwnFit | None:
+    def learn(
+        cls, family: Family, columns: Array, targets: Array, weights: Array, shift: Array
+    ) -> tuple[OwnFit, Array]:
+        """From the training rows; and the margin of each of them by a fit without it."""
+        design = np.column_stack([columns, np.ones(len(columns))])
+        eta, fold = np.empty(len(targets)), np.arange(len(targets)) % FOLDS
+        for number in range(FOLDS):
+            test, train = fold == number, fold != number
+            apart = family.fitted(design[train], targets[train], weights[train], shift[train])
+            eta[test] = family.bounded(design[test] @ apart + shift[test])
+        return cls(family, family.fitted(design, targets, weights, shift)), eta
+
+    def margins(self, columns: Array, shift: Array | None) -> Array:
+        """eta of any rows."""
+        scores: Array = columns @ self.coefficients[:-1] + self.coefficients[-1]
+        return self.family.bounded(scores if shift is None else scores + shift)
+
+
+@dataclass(frozen=True)
+class Link:
+    """From scores of the joint fit to eta: o + constant + bend * log(1 + s) + line * s, s = step * score."""
+
+    family: Family
+    step: float = 1.0
+    constant: float = 0.0
+    bend: float = 0.0
+    line: float = 1.0
+    shift: float = 0.0
+    """What weights of the classes add to the log odds: the logarithm of their ratio."""
+
+    @property
+    def slope(self) -> float:
+        """Of eta by scores; of counts at the mean of all."""
+        return self.step * (self.bend + self.line)
+
+    def eta(self, scores: Array, offset: Array | None) -> Array:
+        more = self.step * scores
+        eta: Array = self.constant + self.bend * _log_ratio(more) + self.line * more
+        return eta if offset is None else eta + offset
+
+    def calibrated(self, scores: Array, offset: Array | None, targets: Array) -> tuple[Link, Array]:
+        """By rows that were held out: how far to go along the joint fit, and what to add. And eta of those
+        rows, each by what the others say.
+
+        A single step goes too far where means differ much; along it, no other party is needed.
+        """
+        offset = np.zeros(len(scores)) if offset is None else offset
+        fold, told = np.arange(len(scores)) % FOLDS, np.empty(len(scores))
+        for number in range(FOLDS):
+            own, others = fold == number, fold != number
+            told[own] = self._along(scores[others], offset[others], targets[others]).eta(
+                scores[own], offset[own]
+            )
+        return self._along(scores, offset, targets), told
+
+    def _along(self, scores: Array, offset: Array, targets: Array) -> Link:
+        """Few rows hardly move it from the step as it is, or for counts from (1 + s)^(4/3)."""
+        more, strength = self.step * scores, 1.0 if self.family.counts else AS_IT_IS
+        terms = {"line": (more, 1.0)}
+        if self.family.counts:
+            terms = {"bend": (_log_ratio(more), 1.0 / COUNT_POWER), "line": (more, 0.0)}
+        while True:  # a larger score is never a smaller mean: without the terms that would say so
+            start = offset + self.constant + sum(term * usual for term, usual in terms.values())
+            design = np.column_stack([*(term for term, _ in terms.values()), np.ones(len(more))])
+            penalty = np.full(len(terms) + 1, strength)
+            *far, constant = self.family.fitted(design, targets, np.ones(len(more)), start, penalty).tolist()
+            slopes = {name: terms[name][1] + each for name, each in zip(terms, far, strict=True)}
+            if all(slope >= 0.0 for slope in slopes.values()):
+                return replace(
+                    self, **{"bend": 0.0, "line": 0.0, **slopes}, constant=self.constant + constant
+                )
+            del terms[min(slopes, key=slopes.__getitem__)]
+
+    def to_arrays(self) -> Arrays:
+        return {OWN: np.array(json.dumps(asdict(self)))}
+
+    @classmethod
+    def take(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Link | None:
         """From the arrays of a label party; None where it had none."""
         if OWN not in arrays:
             return None
         try:
             facts = json.loads(str(arrays[OWN]))
-            check_choice("kind", facts["kind"], ("classes", "numbers", "power"))
-            coefficients = np.array(facts.pop("coefficients"), dtype=np.float64)
-            numbers = [float(value) for name, value in facts.items() if name != "kind"]
-            if coefficients.ndim != 1 or not np.isfinite([*numbers, *coefficients]).all():
+            family = Family(**facts.pop("family"))
+            check_choice("kind", family.kind, ("classes", "numbers", "power"))
+            if not np.isfinite([float(value) for value in (family.power, *facts.values())]).all():
                 raise ValueError("finite numbers are allowed")
-            return cls(coefficients=coefficients, **facts)
+            return cls(family, **facts)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"the label party's own fit: malformed ({error})") from None
+            raise DataError(f"what scores are added to: malformed ({error})") from None
 
 
 def _log_ratio(more: Array) -> Array:
@@ -345,15 +334,10 @@ def _log_ratio(more: Array) -> Array:
     return np.asarray(np.log(np.maximum(1.0 + more, LEAST_RATIO)))
 
 
-def _weighted_odds(targets: Array, weights: Array) -> float:
+def weighted_odds(targets: Array, weights: Array) -> float:
     """Return by how much weights move the log odds of the second class over all rows."""
     second = targets > 0
     parts = [float(each) for each in (weights[second].sum(), weights[~second].sum(), second.sum())]
     if min(*parts, float((~second).sum())) <= 0.0:
         return 0.0
     return float(np.log(parts[0] / parts[1]) - np.log(parts[2] / float((~second).sum())))
-
-
-def _as_labels(z: Array, loss: Loss) -> Array:
-    """Labels whose least squares fit, under the Taylor loss, is that of z."""
-    return z * loss.margin_weight / abs(loss.label_weight)

@@ -1,8 +1,6 @@
 """From scores to probabilities and classes, learnt by the label party from held-out scores.
 
-A score becomes a probability by Platt's logistic curve. Of many rows the curve may bend, and isotonic steps
-are taken where cross-validation says that these have the smaller log loss. All of it stays at the label
-party.
+A score becomes a probability by Platt's logistic curve, which may bend. All of it stays at the label party.
 """
 
 from __future__ import annotations
@@ -21,14 +19,12 @@ from securefed.models.local import sigmoid
 
 Array = NDArray[np.float64]
 Truth = NDArray[np.intp]
-MANY_ROWS = 1000
-"""From so many rows on a curve has more than two numbers."""
 FOLDS = 5
 NEWTON_STEPS, PRECISE = 25, 1e-9
 DEVIATION, BEND_DEVIATION = 3.0, 0.5
 """Of slope and offset of a curve of standardised scores, and of its bend. On 26 tables of the KEEL collection
 (splits 20 to 24) 3 and 5 had the least log loss. Of 0.1 to 1 for the bend, 0.3 to 1 had it on 26 tables with
-1,000 rows and more (splits 700 to 705)."""
+1,000 rows and more (splits 700 to 705). docs/choosing.md says what it does for fewer."""
 THRESHOLDS = ("half", "accuracy", "f1", "balanced")
 """Where `predict` draws the line between two classes: at a probability of a half, or where the accuracy, F1
 or the mean of both classes' accuracy was best on the held-out rows."""
@@ -43,34 +39,39 @@ NEVER = -30.0
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """From a score to the probability of the second class: a logistic curve, or steps joined by lines.
+    """From a score to the probability of the second class: a logistic curve.
 
     `bend`: the lowest and the highest score of a bent curve, and the coefficients of its log odds.
     """
 
     slope: float
     offset: float
-    scores: Array = field(default_factory=lambda: np.zeros(0))
-    values: Array = field(default_factory=lambda: np.zeros(0))
     edge: float = 0.0
     bend: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, scores: Array, targets: Array) -> Calibration:
-        """Learn from scores of rows whose targets are -1 and +1: the kind with the least log loss."""
+        """Learn from scores of rows whose targets are -1 and +1.
+
+        The log odds have a square of the score too, as far as they rise with it. Below and above the held-out
+        scores, and where they would fall, they are level.
+        """
+        straight = cls.straight(scores, targets)
+        middle, spread = float(scores.mean()), float(scores.std()) or 1.0
+        z = Polynomial([-middle / spread, 1.0 / spread])
+        odds = Polynomial(_logistic(z(scores), targets > 0, 2))(z)
+        if odds.degree() < 2 or not odds.coef[2]:  # all scores are equal
+            return straight
+        (turn,), (low, high) = odds.deriv().roots(), (scores.min(), scores.max())
+        low, high = (max(low, turn), high) if odds.coef[2] > 0 else (low, min(high, turn))
+        return replace(straight, bend=np.array([low, high, *odds.coef])) if low < high else straight
+
+    @classmethod
+    def straight(cls, scores: Array, targets: Array) -> Calibration:
+        """Learn Platt's logistic curve."""
         positive = targets > 0
         if len(np.unique(positive)) < 2:
             raise DataError("calibration: the held-out rows are all of one class")
-        if len(scores) < MANY_ROWS:
-            return cls.curve(scores, targets)
-        kinds: list[Callable[[Array, Array], Calibration]] = [cls.bent, cls.steps]
-        losses = [_log_loss(_out_of_fold(kind, scores, targets), positive) for kind in kinds]
-        return kinds[int(np.argmin(losses))](scores, targets)
-
-    @classmethod
-    def curve(cls, scores: Array, targets: Array) -> Calibration:
-        """Platt's logistic curve."""
-        positive = targets > 0
         many, few = int(positive.sum()), int((~positive).sum())
         middle, spread = float(scores.mean()), float(scores.std()) or 1.0
         z = (scores - middle) / spread
@@ -80,43 +81,18 @@ class Calibration:
         return cls(slope / spread, offset - slope * middle / spread, edge=0.5 / len(scores))
 
     @classmethod
-    def bent(cls, scores: Array, targets: Array) -> Calibration:
-        """The curve with a square of the score in its log odds, as far as it rises.
-
-        Below and above the held-out scores, and where it would fall, it is level.
-        """
-        straight = cls.curve(scores, targets)
-        middle, spread = float(scores.mean()), float(scores.std()) or 1.0
-        z = Polynomial([-middle / spread, 1.0 / spread])
-        odds = Polynomial(_logistic(z(scores), targets > 0, 2))(z)
-        if odds.degree() < 2:  # all scores are equal
-            return straight
-        (turn,), (low, high) = odds.deriv().roots(), (scores.min(), scores.max())
-        low, high = (max(low, turn), high) if odds.coef[2] > 0 else (low, min(high, turn))
-        return replace(straight, bend=np.array([low, high, *odds.coef])) if low < high else straight
-
-    @classmethod
-    def steps(cls, scores: Array, targets: Array) -> Calibration:
-        """Isotonic regression, joined by lines."""
-        from sklearn.isotonic import IsotonicRegression
-
-        fitted = IsotonicRegression(out_of_bounds="clip").fit(scores, targets > 0)
-        edge = 0.5 / len(scores)
-        values = np.clip(fitted.y_thresholds_, edge, 1.0 - edge)
-        curve = cls.curve(scores, targets)
-        return cls(curve.slope, curve.offset, np.asarray(fitted.X_thresholds_, np.float64), values)
-
-    @classmethod
     def out_of_fold(cls, scores: Array, targets: Array) -> Array | None:
         """Return each row's probability by a calibration of the other rows; None of too few rows."""
         positive = targets > 0
         if min(int(positive.sum()), int((~positive).sum())) < FOLDS:
             return None
-        return _out_of_fold(cls.of, scores, targets)
+        likely, fold = np.empty(len(scores)), _folds(positive)
+        for number in range(FOLDS):
+            test = fold == number
+            likely[test] = cls.of(scores[~test], targets[~test]).probabilities(scores[test])
+        return likely
 
     def probabilities(self, scores: Array) -> Array:
-        if len(self.scores):
-            return np.interp(scores, self.scores, self.values)
         odds = self.slope * scores + self.offset
         if len(self.bend):
             low, high, *coefficients = self.bend.tolist()
@@ -125,27 +101,19 @@ class Calibration:
         return np.clip(sigmoid(odds), self.edge, 1.0 - self.edge)
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        return {
-            "curve": np.array([self.slope, self.offset, self.edge]),
-            "scores": self.scores,
-            "values": self.values,
-            "bend": self.bend,
-        }
+        return {"curve": np.array([self.slope, self.offset, self.edge]), "bend": self.bend}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Calibration:
         try:
             slope, offset, edge = np.asarray(arrays["curve"], dtype=np.float64).tolist()
-            scores = np.asarray(arrays["scores"], dtype=np.float64)
-            values = np.asarray(arrays["values"], dtype=np.float64)
             bend = np.asarray(arrays.get("bend", np.zeros(0)), dtype=np.float64)  # version 0.1 has none
         except (KeyError, ValueError, TypeError) as error:
             raise DataError(f"calibration: malformed ({error})") from None
         known = bool(np.isfinite([slope, offset, *bend.ravel()]).all()) and 0.0 <= edge < 0.5
-        known = known and bend.shape in ((0,), (5,))
-        if scores.shape != values.shape or scores.ndim != 1 or not known:
-            raise DataError(f"calibration: {scores.shape} scores and {values.shape} values")
-        return cls(slope, offset, scores, values, edge, bend)
+        if not known or bend.shape not in ((0,), (5,)):
+            raise DataError("calibration: malformed numbers")
+        return cls(slope, offset, edge, bend)
 
 
 def _folds(classes: NDArray[Any]) -> NDArray[np.intp]:
@@ -155,18 +123,6 @@ def _folds(classes: NDArray[Any]) -> NDArray[np.intp]:
         own = classes == each
         numbers[own] = np.arange(int(own.sum())) % FOLDS
     return numbers
-
-
-def _out_of_fold(learn: Callable[[Array, Array], Calibration], scores: Array, targets: Array) -> Array:
-    likely, fold = np.empty(len(scores)), _folds(targets > 0)
-    for number in range(FOLDS):
-        test = fold == number
-        likely[test] = learn(scores[~test], targets[~test]).probabilities(scores[test])
-    return likely
-
-
-def _log_loss(likely: Array, positive: NDArray[np.bool_]) -> float:
-    return float(-np.log(np.where(positive, likely, 1.0 - likely)).mean())
 
 
 def _logistic(scores: Array, positive: NDArray[np.bool_], degree: int) -> Array:

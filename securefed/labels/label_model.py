@@ -1,7 +1,7 @@
 """What the label party knows about its labels: how they become targets, and how scores become answers.
 
     fit      classes and signs, or numbers with mean 0 and variance 1
-    aim      with weights, an offset or a family of its own: what is left of its own fit (base_model.py)
+    aim      a step from a fit of the own columns, with weights, offset and family (base_model.py)
     learn    from held-out scores: a calibration, and the line between two classes
     apply    scores -> numbers in the labels' own units, probabilities, classes
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import COUNT_POWER, LabelOptions, OwnFit
+from securefed.labels.base_model import COUNT_POWER, Family, LabelOptions, Link, OwnFit, weighted_odds
 from securefed.labels.calibration import (
     Calibration,
     check_threshold,
@@ -36,7 +36,7 @@ from securefed.labels.quality import (
     compared,
     judged,
 )
-from securefed.labels.working import SIZE, working_targets
+from securefed.labels.working import scaled, working_targets
 from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]
@@ -45,6 +45,18 @@ PREFIX = "label."
 LEAST_ROWS = 3
 LEAST_SEPARATED = 10
 """People of each class from which a column that separates the classes is no accident."""
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """The label party's fit of its own columns, and what it knew of each row that was aimed at."""
+
+    fit: OwnFit
+    margins: Array
+    """Of rows to learn from, by a fit without them."""
+    weights: Array
+    shift: Array
+    """The offset."""
 
 
 @dataclass
@@ -59,13 +71,10 @@ class LabelModel:
     calibration: Calibration | None = None
     threshold: float | None = None
     wishes: LabelOptions = field(default_factory=LabelOptions)
-    own: OwnFit | None = None
-    """What scores are added to, where there were wishes."""
-    alone: tuple[OwnFit, Array] | None = None
-    """The fit of the own columns, and the margin of each row that it learnt from, by a fit without it. Not
-    saved."""
-    staged: bool = False
-    """The training has two stages. Not saved."""
+    link: Link | None = None
+    """From scores to log odds, numbers or the logarithms of means, where targets were made."""
+    start: Start | None = None
+    """What targets were made from. Not saved."""
 
     @classmethod
     def of(
@@ -83,7 +92,7 @@ class LabelModel:
             raise DataError(
                 f"{party}: {len(labels)} rows in common, at least {LEAST_ROWS} are needed to learn from"
             )
-        wishes = wishes or LabelOptions()
+        wishes = wishes or LabelOptions(start=False)
         if loss.binary:
             _, classes = binary_labels(labels, party, allow_missing=False)
             return cls(loss, classes, taylor=taylor, wishes=wishes)
@@ -115,60 +124,81 @@ class LabelModel:
         offset: Array | None,
         trained: NDArray[np.intp],
     ) -> Array:
-        """What joint training fits of all rows, in place of `targets`: with wishes, what is left of a fit of
-        the own `columns` of those that are `trained` on.
+        """What joint training fits of all rows, in place of `targets`: a step from a fit of the own `columns`
+        of those that are `trained` on.
         """
-        if not self.wishes.any:
+        if not (self.wishes.any or self.wishes.start):
             return targets
-        weights, shift = self.wishes.weights(targets, self.classes, weights), self._shift(offset)
-        if not weights[trained].any():
-            raise DataError(f"{party}: all rows to learn from have weight 0; at least one above 0 is allowed")
-        rows = weights[trained], None if shift is None else shift[trained], self.loss, self.wishes
-        try:
-            self.own, aimed, unseen = OwnFit.learn(columns[trained], targets[trained], *rows)
-        except DataError as error:
-            raise DataError(f"{party}: {error}") from None
-        self.alone = self.own, unseen
-        if self.wishes.counts:
-            share, columns, counts = weights[trained], np.zeros_like(columns), targets
-            targets = counts**COUNT_POWER
-            rate = float(share @ counts[trained])
-            targets *= rate / max(1e-12, float(share @ targets[trained]))  # the same rate
-            self.own, aimed, _ = OwnFit.learn(columns[trained], targets[trained], *rows)
-        relative = weights / weights[trained].mean()
-        aims = self.own.targets(columns, targets, relative, shift, self.loss)
-        aims[trained] = aimed
-        _check_bound(aims, party, margin_bound, "weighted residuals of the label party's own fit")
-        if self.staged:
-            size = float(np.sqrt(np.mean(aims**2))) or 1.0
-            factor = min(SIZE / size, margin_bound / max(float(np.abs(aims).max()), size))
-            aims, self.own = aims * factor, replace(self.own, step=self.own.step / factor)
+        z = self.working(party, columns, targets, weights, offset, trained)
+        aims, step = scaled(z, self.loss, margin_bound)
+        self.take_step(step)
         return aims
 
-    def expect_stages(self) -> None:
-        """Drop automatic weights of classes: a second stage does more for a rare one. Scores are to be large,
-        since few bits of them are told.
-        """
-        self.staged = True
-        if self.wishes.automatic:
-            self.wishes = replace(self.wishes, class_weight=None, automatic=False)
+    def working(
+        self,
+        party: str,
+        columns: Array,
+        targets: Array,
+        weights: Array | None,
+        offset: Array | None,
+        trained: NDArray[np.intp],
+    ) -> Array:
+        """What scores of the joint fit are to be."""
+        weights, family = (
+            self.wishes.weights(targets, self.classes, weights),
+            Family.of(self.loss, self.wishes),
+        )
+        if not weights[trained].any():
+            raise DataError(f"{party}: all rows to learn from have weight 0; at least one above 0 is allowed")
+        weights = weights / weights[trained].mean()
+        shift = np.zeros(len(targets)) if offset is None else offset / self.scale
+        family.check(targets[trained], party)
+        rows = targets[trained], weights[trained], shift[trained]
+        fit, unseen = OwnFit.learn(family, columns[trained], *rows)
+        eta = fit.margins(columns, shift)
+        eta[trained] = unseen
+        self.start, constant, base = Start(fit, eta, weights, shift), 0.0, shift
+        if family.counts:
+            constant, counts = family.rate(*rows), targets
+            targets = counts**COUNT_POWER
+            targets *= (rows[1] @ rows[0]) / max(1e-12, float(rows[1] @ targets[trained]))  # the same rate
+            eta = base = constant + shift
+        odds = weighted_odds(targets, weights) if self.loss.binary else 0.0
+        self.link = Link(family, constant=constant, shift=odds)
+        return family.working(eta, targets, weights) - base
 
-    def aim_again(self, scores: Array, targets: Array, margin_bound: float) -> Array | None:
+    def take_step(self, step: float) -> None:
+        """Remember what scores are times, where targets were scaled."""
+        if self.link is not None:
+            self.link = replace(self.link, step=step)
+
+    def aim_again(
+        self, scores: Array, targets: Array, places: NDArray[np.intp], margin_bound: float
+    ) -> Array | None:
         """Return the targets of a second stage, from the scores of the first one and the labels of the same
-        rows. None: they stay as they are, since they are around an own fit.
-        """
-        if self.wishes.any:
-            return None
-        curve = Calibration.curve(scores, targets)
-        return working_targets(curve.slope * scores + curve.offset, targets > 0, margin_bound)
+        rows. None: they stay as they are.
 
-    def total(self, scores: Array, party: str, columns: Array, offset: Array | None) -> Array:
-        """Scores of the joint fit, with what the label party adds to them."""
+        `places`: of these rows among those that were aimed at.
+        """
+        start, link = self.start, self.link
+        if start is None or link is None:
+            return None
+        shift = start.shift[places]
+        known = link.eta(scores, shift)
+        curve = Calibration.straight(known, targets)
+        odds = curve.slope * known + curve.offset + link.shift
+        z = working_targets(odds, targets > 0, start.weights[places]) - shift
+        aims, step = scaled(z, self.loss, margin_bound)
+        self.take_step(step)
+        return aims
+
+    def total(self, scores: Array, party: str, offset: Array | None) -> Array:
+        """Scores of the joint fit as log odds or numbers, with what the label party adds to them."""
         if self.wishes.offset and offset is None:
             raise DataError(f"{party}: no offset given, and training had one")
         if offset is not None and not self.wishes.offset:
             raise DataError(f"{party}: an offset given, and training had none")
-        return scores if self.own is None else self.own.total(scores, columns, self._shift(offset))
+        return scores if self.link is None else self.link.eta(scores, self._shift(offset))
 
     def check_measured(self, party: str, holdout: int) -> None:
         """Refuse a family without held-out rows: these say how far a step along the joint fit may go."""
@@ -194,38 +224,34 @@ class LabelModel:
         missing: list[Any] = self.classes[~(table > 0).any(axis=0)].tolist()
         return missing
 
-    def margins_of(
-        self, columns: Array, offset: Array | None, learnt: NDArray[np.intp] | None
-    ) -> Array | None:
-        """What a fit of the own columns says of rows to measure with; None without one.
+    def held_out(
+        self, targets: Array, columns: Array, offset: Array | None, places: NDArray[np.intp] | None
+    ) -> HeldOut:
+        """What evaluations are measured by, on rows with these targets, own columns and offsets.
 
-        `learnt`: the places of these rows among those that the own fit learnt from, where it did.
+        `places`: where these rows are among those that were aimed at, if all were held out in turns.
         """
-        if self.alone is None:
-            return None
-        fit, unseen = self.alone
-        return fit.margins(columns, self._shift(offset)) if learnt is None else unseen[learnt]
-
-    def held_out(self, targets: Array, margins: Array | None = None, offset: Array | None = None) -> HeldOut:
-        """What evaluations are measured by; `margins` from `margins_of`."""
-        power, own = self.wishes.family, self.own
-        quality = HeldOut(targets, binary=self.loss.binary)
-        if own is None or margins is None:
-            return quality
-        start = margins
-        if self.wishes.counts:
-            start = own.margins(np.zeros((len(targets), len(own.coefficients) - 1)), self._shift(offset))
-        if power is not None:
-            quality = HeldOutMeans(targets, power, offset, margins)
-            quality.learnt = lambda scores: own.calibrated(start, scores, targets)[1]
-        quality.context(start, own.step)
-        return quality
+        shift, link, start = self._shift(offset), self.link, self.start
+        if link is None or start is None:
+            return HeldOut(targets, binary=self.loss.binary)
+        if self.wishes.family is None:
+            return HeldOut(
+                targets, binary=self.loss.binary, total=lambda scores: self.total(scores, "", offset)
+            )
+        margins = start.fit.margins(columns, shift) if places is None else start.margins[places]
+        return HeldOutMeans(
+            targets,
+            self.wishes.family,
+            offset,
+            margins,
+            lambda scores: link.calibrated(scores, shift, targets)[1],
+        )
 
     def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
         """From the scores of rows that were held out."""
         self.calibrate(measured, scores, threshold)
-        if isinstance(measured, HeldOutMeans) and self.own is not None:
-            self.own, told = self.own.calibrated(measured.margins, scores, measured.targets)
+        if isinstance(measured, HeldOutMeans) and self.link is not None:
+            self.link, told = self.link.calibrated(scores, measured.offset, measured.targets)
             return judged(measured.answers(told), measured.answers(measured.alone))
         line = 0.5 if self.threshold is None else self.threshold
         classes = [] if self.classes is None else self.classes.tolist()
@@ -239,8 +265,8 @@ class LabelModel:
 
     def numbers(self, scores: Array) -> Array:
         """Scores in the labels' own units."""
-        if self.own is not None and self.wishes.family is not None:
-            return self.own.mean(scores)
+        if self.link is not None and self.wishes.family is not None:
+            return self.link.family.mean(scores)
         return scores if self.loss.binary else scores * self.scale + self.mean
 
     def probabilities(self, scores: Array) -> Array:
@@ -252,8 +278,8 @@ class LabelModel:
                 f"predict_proba: the loss {self.loss.name!r} has probabilities only where held-out rows say"
                 " how often a score is right (holdout)"
             )
-        if self.own is not None:  # log odds; without held-out rows, what weights add is taken off again
-            return uncalibrated(taylor=False)(scores - self.own.shift)
+        if self.link is not None:  # log odds; without held-out rows, what weights add is taken off again
+            return uncalibrated(taylor=False)(scores - self.link.shift)
         return uncalibrated(taylor=self.taylor)(scores)
 
     @property
@@ -263,8 +289,8 @@ class LabelModel:
             raise SettingError(f"log odds: two classes have them, the loss {self.loss.name!r} has none")
         if self.calibration is not None:
             return self.calibration.slope, self.calibration.offset
-        if self.own is not None:
-            return 1.0, -self.own.shift
+        if self.link is not None:
+            return 1.0, -self.link.shift
         # A Taylor fit without held-out rows: the slope of its probability 1/2 + H/4 at a half.
         return 1.0, 0.0
 
@@ -325,8 +351,8 @@ class LabelModel:
         arrays: Arrays = {f"{PREFIX}numbers": np.array(numbers)}
         if self.calibration is not None:
             arrays |= {f"{PREFIX}{name}": each for name, each in self.calibration.to_arrays().items()}
-        if self.own is not None:
-            arrays |= {f"{PREFIX}{name}": each for name, each in self.own.to_arrays().items()}
+        if self.link is not None:
+            arrays |= {f"{PREFIX}{name}": each for name, each in self.link.to_arrays().items()}
             arrays[f"{PREFIX}offset"] = np.array(self.wishes.offset)
         return arrays
 
@@ -340,10 +366,10 @@ class LabelModel:
             raise DataError("the label party's shard does not say what its labels were")
         mean, scale, taylor, line = np.asarray(entries["numbers"], dtype=np.float64).tolist()
         calibration = Calibration.from_arrays(entries) if "curve" in entries else None
-        threshold, own = None if np.isnan(line) else line, OwnFit.take(entries)
-        family = own.power if own is not None and own.kind == "power" else None
-        wishes = LabelOptions(base=own is not None, family=family, offset=bool(entries.get("offset", False)))
-        return cls(loss, classes, mean, scale, bool(taylor), calibration, threshold, wishes, own)
+        threshold, link = None if np.isnan(line) else line, Link.take(entries)
+        family = link.family.power if link is not None and link.family.kind == "power" else None
+        wishes = LabelOptions(family=family, offset=bool(entries.get("offset", False)))
+        return cls(loss, classes, mean, scale, bool(taylor), calibration, threshold, wishes, link)
 
 
 def _positions(labels: NDArray[Any], classes: list[Any], party: str) -> Array:

@@ -136,16 +136,16 @@ class OwnRows:
 
 
 class HeldOut:
-    """The metric of evaluations at the label party, which remembers the scores that it was given."""
+    """The metric of evaluations at the label party, which remembers the scores that it was given.
 
-    def __init__(self, targets: Array, *, binary: bool) -> None:
-        self.targets, self.binary = targets, binary
+    `total`: what the label party makes of them first.
+    """
+
+    def __init__(
+        self, targets: Array, *, binary: bool, total: Callable[[Array], Array] = lambda scores: scores
+    ) -> None:
+        self.targets, self.binary, self._total = targets, binary, total
         self.scores: list[Array] = []
-        self._base: tuple[Array, float] | None = None
-
-    def context(self, margins: Array, step: float) -> None:
-        """Scores are those of a correction of the label party's own fit (securefed.labels.base_model)."""
-        self._base = margins, step
 
     def answers(self, scores: Array) -> Answers:
         """The rows as metrics take them."""
@@ -163,8 +163,7 @@ class HeldOut:
         if scores.shape != self.targets.shape:
             problem = f"scores of shape {scores.shape} given for {len(self.targets)} labels"
             raise DataError(f"evaluation: {problem}")
-        if self._base is not None:
-            scores = self._base[0] + self._base[1] * scores
+        scores = self._total(scores)
         self.scores.append(scores)
         return self.value(scores)
 
@@ -176,29 +175,28 @@ class HeldOut:
 class HeldOutMeans(HeldOut):
     """Of counts and amounts, by the deviance of their family; `offset`: the logarithm of the exposure.
 
-    `alone`: what a fit of the label party's own columns says of the same rows.
+    `alone`: what a fit of the label party's own columns says of the same rows. `learnt`: from scores to what
+    the same rows, each by the others, say that they mean.
     """
 
-    def __init__(self, targets: Array, power: float, offset: Array | None, alone: Array) -> None:
+    def __init__(
+        self,
+        targets: Array,
+        power: float,
+        offset: Array | None,
+        alone: Array,
+        learnt: Callable[[Array], Array],
+    ) -> None:
         super().__init__(targets, binary=False)
         self._power, self._exposure = power, None if offset is None else np.exp(offset)
-        self.alone = alone
-        self.learnt: Callable[[Array], Array] = lambda scores: scores
-        """From scores to what the same rows, each by the others, say that they mean."""
+        self.alone, self.offset, self._learnt = alone, offset, learnt
 
     def value(self, scores: Array) -> float:
-        return super().value(self.learnt(scores))
+        return super().value(self._learnt(scores))
 
     def answers(self, scores: Array) -> Answers:
         means = np.exp(np.clip(scores, -LARGEST_MARGIN, LARGEST_MARGIN))
         return Answers("counts", self.targets, predictions=means, exposure=self._exposure, power=self._power)
-
-    @property
-    def margins(self) -> Array:
-        """What scores are added to."""
-        if self._base is None:
-            raise DataError("evaluation: a family without the label party's own fit")
-        return self._base[0]
 
 
 def judged(ours: Answers, alone: Answers, chance: float | None = None) -> Holdout:

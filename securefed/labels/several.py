@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +24,7 @@ from securefed.labels.calibration import ClassCurve, least_rows, softmax
 from securefed.labels.label_model import LabelModel, missing_labels
 from securefed.labels.metrics import Answers
 from securefed.labels.quality import HeldOut, Holdout, OwnRows, compared, judged
-from securefed.labels.working import working_targets
+from securefed.labels.working import scaled, working_targets
 from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]
@@ -63,7 +64,9 @@ class SeveralModels(LabelModel):
     def outputs(self) -> int:
         return len(self.sides)
 
-    def held_out(self, targets: Array, margins: Array | None = None, offset: Array | None = None) -> HeldOut:
+    def held_out(
+        self, targets: Array, columns: Array, offset: Array | None, places: NDArray[np.intp] | None
+    ) -> HeldOut:
         return HeldOutColumns(targets, binary=self.loss.binary)
 
     def numbers(self, scores: Array) -> Array:
@@ -106,12 +109,10 @@ class ClassModels(SeveralModels):
         wishes: LabelOptions | None = None,
     ) -> Self:
         if wishes is not None and wishes.any:
-            raise SettingError("weights, an offset or base='own' take one run a class, or two classes")
+            raise SettingError("weights or an offset take one run a class, or two classes")
+        made = partial(LabelModel.of, standardise=standardise, taylor=taylor)
         classes = np.unique(labels)
-        sides = [
-            LabelModel.of((labels == each).astype(int), party, loss, standardise=standardise, taylor=taylor)
-            for each in classes
-        ]
+        sides = [made((labels == each).astype(int), party, loss) for each in classes]
         return cls(loss, classes, taylor=taylor, sides=sides)
 
     @classmethod
@@ -146,12 +147,15 @@ class ClassModels(SeveralModels):
             ]
         )
 
-    def aim_again(self, scores: Array, targets: Array, margin_bound: float) -> Array | None:
+    def aim_again(
+        self, scores: Array, targets: Array, places: NDArray[np.intp], margin_bound: float
+    ) -> Array | None:
         truth = np.argmax(targets, axis=1)
         if len(truth) < least_rows(self.outputs):
             return None
         curve = ClassCurve.of_kind(scores, truth, "free")
-        return working_targets(scores @ curve.weights + curve.offsets, targets > 0, margin_bound)
+        odds = scores @ curve.weights + curve.offsets
+        return scaled(working_targets(odds, targets > 0), self.loss, margin_bound)[0]
 
     def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
         return self.compare(measured.targets, scores, own)
@@ -182,7 +186,7 @@ class ClassModels(SeveralModels):
     @property
     def _least_squares(self) -> bool:
         """Whether scores are a least squares fit of indicators, around no fit of the label party's own."""
-        return self.taylor and self.loss.binary and all(side.own is None for side in self.sides)
+        return self.taylor and self.loss.binary and all(side.link is None for side in self.sides)
 
     def probabilities(self, scores: Array) -> Array:
         """Of every class, (rows, classes)."""
@@ -233,7 +237,7 @@ class TargetModels(SeveralModels):
         if loss.binary:
             raise SettingError(f"labels: {labels.shape[1]} columns given, the loss {loss.name!r} takes one")
         if wishes is not None and wishes.any:
-            raise SettingError("weights, an offset, a family or base='own' take one target")
+            raise SettingError("weights, an offset or a family take one target")
         sides = [
             LabelModel.of(column, party, loss, standardise=standardise, taylor=taylor) for column in labels.T
         ]

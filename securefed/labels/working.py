@@ -1,18 +1,15 @@
-"""Targets of a second fit, which bring least squares near to logistic regression.
+"""Targets of a fit that bring least squares near to logistic regression.
 
 A blind fit is least squares. Least squares is linear in its targets, and only the label party knows these. So
-it can make a further step towards the exact loss: from the scores of a first fit, each of a model that did
-not learn from the row, it takes log odds eta and probabilities p, and trains on
+it can make steps towards the exact loss: from log odds eta and probabilities p, each of a model that did not
+learn from the row, it trains on
 
-    eta + (y - p) / v        y = 1 for rows of the class, else 0
+    eta + w (y - p) / v        y = 1 for rows of the class, else 0; w the row's weight
 
-which is one step of Newton's method with one curvature v for all rows. The mean of p (1 - p) is that of
-Newton's method itself. The slope of p by eta over the rows is larger where classes hardly overlap, and leaves
-the targets uncorrelated with what the first fit knew of other rows' labels. v is between the two, their
-geometric mean. On 47 tables, most of the KEEL collection (splits 500 to 504), it had the least log loss of
-seven choices.
-
-The scale is free, since scores are calibrated afterwards.
+which is one step of Newton's method with one curvature v for all rows: the slope of p by eta over the rows.
+Newton's own, the mean of p (1 - p), is smaller where classes hardly overlap, and then the step goes too far.
+The slope leaves the targets uncorrelated with what the first fit knew of other rows' labels. What it was
+chosen by is in docs/choosing.md.
 """
 
 from __future__ import annotations
@@ -22,6 +19,7 @@ from numpy.typing import NDArray
 
 from securefed.labels.calibration import softmax
 from securefed.models.local import sigmoid
+from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]
 SIZE = 2.0
@@ -29,17 +27,24 @@ SIZE = 2.0
 LEAST_CURVATURE = 1e-3
 
 
-def working_targets(odds: Array, positive: NDArray[np.bool_], most: float) -> Array:
-    """Return targets from log odds: (rows,) of the second class, or (rows, classes).
-
-    No target is larger than `most`.
-    """
+def working_targets(odds: Array, positive: NDArray[np.bool_], weights: Array | None = None) -> Array:
+    """Return targets from log odds: (rows,) of the second class, or (rows, classes)."""
     several = odds.ndim == 2
     odds = odds - odds.mean(axis=1, keepdims=True) if several else odds
     likely = softmax(odds) if several else sigmoid(odds)
     spread = np.maximum(odds.var(axis=0), 1e-12)
     slope = ((odds - odds.mean(axis=0)) * likely).mean(axis=0) / spread
     mean = np.maximum((likely * (1.0 - likely)).mean(axis=0), LEAST_CURVATURE)
-    targets = odds + (positive - likely) / np.sqrt(mean * np.maximum(slope, mean))
-    scaled: Array = targets * (SIZE / (float(np.sqrt(np.mean(targets**2))) or 1.0))
-    return np.clip(scaled, -most, most)
+    left = positive - likely if weights is None else weights * (positive - likely)
+    targets: Array = odds + left / np.maximum(slope, mean)
+    return targets
+
+
+def scaled(z: Array, loss: Loss, most: float) -> tuple[Array, float]:
+    """Return labels whose least squares fit, under the Taylor loss, is that of z but for its size, and what
+    scores are times. Shares bear the size, and no label is larger than `most`.
+    """
+    labels = z * loss.margin_weight / abs(loss.label_weight)
+    size = float(np.sqrt(np.mean(labels**2))) or 1.0
+    factor = min(SIZE / size, most / max(float(np.abs(labels).max()), size))
+    return labels * factor, 1.0 / factor

@@ -87,11 +87,10 @@ class Labels(Declared):
     """What the label party wants of its rows and answers. Nobody else learns of it."""
 
     class_weight: Any = setting(
-        "auto",
+        None,
         accepted(check_class_weight),
-        'How much classes count: "balanced", a weight for each class, or None. "auto": half way to balanced '
-        "where one of two classes has less than a tenth of the rows and the run is blind.",
-        example="auto",
+        'How much classes count: "balanced", or a weight for each class. Left out: all rows alike.',
+        example="balanced",
     )
     family: Any = setting(
         None,
@@ -99,11 +98,6 @@ class Labels(Declared):
         'Counts and amounts by their logarithm, with loss "linear": "poisson", "gamma", or a power of the '
         "variance from 1 to 2 (Tweedie). The offset is the logarithm of the exposure.",
         example="poisson",
-    )
-    base: str = setting(
-        "zero",
-        choice(("zero", "own")),
-        '"own": the label party fits its own columns first, and the joint training fits what is left.',
     )
     threshold: Any = setting(
         "half",
@@ -115,7 +109,7 @@ class Labels(Declared):
     def options(self, *, weighted: bool, offset: bool) -> LabelOptions:
         """What training has to know of it."""
         family = check_family(self.family)
-        return LabelOptions(self.base == "own", self.class_weight, family, weighted, offset)
+        return LabelOptions(self.class_weight, family, weighted, offset)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -234,8 +228,8 @@ class ObjectiveSettings(Declared):
         return True
 
     @property
-    def weighs_rare_classes(self) -> bool:
-        """Whether, by default, a rare class of two weighs more (class_weight="auto")."""
+    def starts_from_own_fit(self) -> bool:
+        """Whether the label party first fits its own columns, and makes targets of that."""
         return False
 
     @property
@@ -306,7 +300,7 @@ class LinearSettings(ObjectiveSettings):
     labels: Labels = setting(
         Labels(),
         instance(Labels),
-        "Labels(class_weight, family, base, threshold): what the label party wants of its rows and answers.",
+        "Labels(class_weight, family, threshold): what the label party wants of its rows and answers.",
         in_file=False,
     )
 
@@ -338,7 +332,7 @@ class LinearSettings(ObjectiveSettings):
         return self.blind and self.loss_function.binary and not self.option("release")
 
     @property
-    def weighs_rare_classes(self) -> bool:
+    def starts_from_own_fit(self) -> bool:
         return self.trains_like == Blind.kind and self.loss == "logistic"
 
     def for_parties(self, count: int) -> Self:

@@ -138,7 +138,7 @@ class DataSettings(Labels, Policy):
     def check(self) -> None:
         if self.wishes.any and self.label is None:
             raise SettingError(
-                "weight, offset, class_weight, family and base are the label party's, and no label is named"
+                "weight, offset, class_weight and family are the label party's, and no label is named"
             )
         if self.columns is not None and not self.columns:
             raise SettingError("columns must name at least one column, or be left out for all")

@@ -107,8 +107,8 @@ def without_wishes() -> tuple[Array, dict[str, int]]:
 
 @pytest.mark.parametrize(
     "wishes",
-    [{"class_weight": "balanced"}, {"base": "own"}, {"weights": True}, {"offset": True, "base": "own"}],
-    ids=["class weight", "own fit first", "weights", "offset"],
+    [{"class_weight": "balanced"}, {"weights": True}, {"offset": True}],
+    ids=["class weight", "weights", "offset"],
 )
 def test_wishes_of_the_label_party(wishes: dict[str, Any]) -> None:
     table, labels = load_breast_cancer(return_X_y=True)

@@ -36,8 +36,10 @@ def test_area_and_accuracy_on_breast_cancer_stay_the_same(
         tmp_path, protection=OwnGradient(scheme=scheme, key_bits=2048, score_precision=precision)
     )
     blurred = model.decision_function(parties(NEW, labelled=False))
-    most = 2.0 ** -(precision + 1) + 2.0**-17
-    assert 2.0 ** -(precision + 3) < np.abs(blurred - exact).max() <= most
+    assert model._label_model.link is not None
+    step = model._label_model.link.step
+    most = step * (2.0 ** -(precision + 1) + 2.0**-17)
+    assert step * 2.0 ** -(precision + 3) < np.abs(blurred - exact).max() <= most
     # Only scores that are nearer to each other, or to 0, than their blur can change places.
     positive = LABELS[NEW] > 0
     near = np.mean(np.abs(np.subtract.outer(exact[positive], exact[~positive])) <= 2 * most)

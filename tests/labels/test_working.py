@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -11,12 +9,12 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
-from securefed import GeneralisedLinear, Labels, Party, Plain
+from securefed import GeneralisedLinear, Party, Plain
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.calibration import softmax
 from securefed.labels.label_model import LabelModel
 from securefed.labels.several import ClassModels
-from securefed.labels.working import SIZE, working_targets
+from securefed.labels.working import SIZE, scaled, working_targets
 from securefed.models.local import sigmoid
 from securefed.protocols.losses import get_loss
 
@@ -44,7 +42,7 @@ def test_a_step_closes_most_of_the_gap_to_logistic_regression() -> None:
     best_loss = log_loss(labels, best.predict_proba(COLUMNS[:, :3]))
     first = least_squares(2.0 * labels - 1.0)
     curve = LogisticRegression(C=1e6).fit(first[:, None], labels)
-    targets = working_targets(curve.decision_function(first[:, None]), labels > 0, 64.0)
+    targets = working_targets(curve.decision_function(first[:, None]), labels > 0)
     before, after = (loss_of(scores, labels) - best_loss for scores in (first, least_squares(targets)))
     assert before > 0.01 and after < 0.5 * before
 
@@ -54,56 +52,70 @@ def test_logistic_regression_itself_stays_where_it_is() -> None:
     labels = (RNG.random(600) < sigmoid(COLUMNS @ [1.0, -1.0, 0.0, 0.0])).astype(np.intp)
     best = LogisticRegression(C=1e8, max_iter=10_000, tol=1e-10).fit(COLUMNS[:, :3], labels)
     odds = best.decision_function(COLUMNS[:, :3])
-    again = least_squares(working_targets(odds, labels > 0, np.inf))
+    again = least_squares(working_targets(odds, labels > 0))
     assert np.corrcoef(again, odds)[0, 1] > 1 - 1e-6
 
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_targets_have_a_size_that_shares_bear_and_a_bound(classes: int) -> None:
-    truth = RNG.integers(0, classes, 300)
+    truth, loss = RNG.integers(0, classes, 300), get_loss("logistic")
     odds = RNG.normal(size=(300, classes)) * 5 if classes > 2 else RNG.normal(size=300) * 5
     positive = np.eye(classes)[truth] > 0 if classes > 2 else truth > 0
-    targets = working_targets(odds, positive, 64.0)
+    z = working_targets(odds, positive)
+    targets, step = scaled(z, loss, 64.0)
     assert targets.shape == odds.shape and np.sqrt(np.mean(targets**2)) == pytest.approx(SIZE)
-    assert np.abs(working_targets(odds, positive, 1.0)).max() == 1.0
-    shifted = working_targets(odds + 7.0, positive, 64.0) if classes > 2 else targets
-    np.testing.assert_allclose(shifted, targets, atol=1e-9)  # what classes share says nothing
+    # The least squares fit of labels y is that of 2 y under the Taylor loss.
+    np.testing.assert_allclose(2.0 * targets * step, z)
+    assert np.abs(scaled(z, loss, 1.0)[0]).max() == pytest.approx(1.0)
+    shifted = working_targets(odds + 7.0, positive) if classes > 2 else z
+    np.testing.assert_allclose(shifted, z, atol=1e-9)  # what classes share says nothing
 
 
 @pytest.mark.parametrize("far", [0.0, 50.0])
 def test_odds_without_spread_and_classes_without_overlap_give_numbers(far: float) -> None:
     positive = np.arange(100) % 2 > 0
-    targets = working_targets(np.where(positive, far, -far), positive, 64.0)
+    targets = working_targets(np.where(positive, far, -far), positive)
     assert np.isfinite(targets).all() and (np.sign(targets) == np.where(positive, 1.0, -1.0)).all()
 
 
-def test_weights_of_the_users_keep_their_targets_and_automatic_ones_go() -> None:
-    labels = (np.arange(200) % 20 == 0).astype(int)
-    loss, scores = get_loss("logistic"), RNG.normal(size=200)
+def test_rows_weigh_in_both_stages_and_an_offset_stays() -> None:
+    labels = (COLUMNS[:, 0] + RNG.normal(size=600) > 2.5).astype(int)
+    signs, offset, places = 2.0 * labels - 1.0, RNG.normal(size=600), np.arange(600)
 
-    def made(**wishes: Any) -> LabelModel:
-        chosen = LabelOptions(**wishes).settled(labels, free=True)
-        return LabelModel.of(labels, "bank", loss, standardise=True, taylor=True, wishes=chosen)
+    def aimed(weights: Array | None, known: Array | None) -> tuple[Array, Array]:
+        wishes = LabelOptions(weighted=weights is not None, offset=known is not None, start=True)
+        how = {"standardise": True, "taylor": True}
+        model = LabelModel.of(labels, "bank", get_loss("logistic"), **how, wishes=wishes)
+        columns = COLUMNS[:, :3]
+        found = []
+        first = model.aim("bank", 64.0, columns, signs, weights, known, places)
+        for stage in (first, model.aim_again(least_squares(2.0 * first), signs, places, 64.0)):
+            assert stage is not None and model.link is not None
+            found.append(2.0 * stage * model.link.step)
+        return found[0], found[1]
 
-    for wishes in ({"class_weight": "balanced"}, {"base": True}, {"offset": True}):
-        model = made(**wishes)
-        model.expect_stages()
-        assert model.aim_again(scores, 2.0 * labels - 1.0, 64.0) is None
-    model = made(class_weight="auto")
-    assert model.wishes.any
-    model.expect_stages()
-    assert not model.wishes.any and model.aim_again(scores, 2.0 * labels - 1.0, 64.0) is not None
+    alike, heavy = aimed(None, None), aimed(np.where(labels, 9.0, 1.0), None)
+    for one, other in zip(alike, heavy, strict=True):
+        assert np.corrcoef(one, other)[0, 1] < 0.999
+    for one, other in zip(alike, aimed(np.full(600, 3.0), None), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-9)  # equal weights are none
+    for one, other in zip(alike, aimed(None, 0.0 * offset), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-9)
+    assert np.corrcoef(aimed(None, 5.0 * offset)[1], offset)[0, 1] < -0.5
 
 
 def test_several_classes_are_aimed_at_together() -> None:
     truth = RNG.integers(0, 3, 300)
-    model = ClassModels.of(truth, "bank", get_loss("logistic"), standardise=True, taylor=True)
-    scores = np.eye(3)[truth] + RNG.normal(size=(300, 3))
-    targets = model.aim_again(scores, 2.0 * np.eye(3)[truth] - 1.0, 64.0)
+    model, places = (
+        ClassModels.of(truth, "bank", get_loss("logistic"), standardise=True, taylor=True),
+        np.arange(300),
+    )
+    scores, signs = np.eye(3)[truth] + RNG.normal(size=(300, 3)), 2.0 * np.eye(3)[truth] - 1.0
+    targets = model.aim_again(scores, signs, places, 64.0)
     assert targets is not None
     np.testing.assert_allclose(targets.sum(axis=1).mean(), 0.0, atol=0.2)
     assert (np.argmax(softmax(targets), axis=1) == truth).mean() > 0.9
-    assert model.aim_again(scores[:5], np.eye(3)[truth[:5]], 64.0) is None, "too few to learn from"
+    assert model.aim_again(scores[:5], signs[:5], places[:5], 64.0) is None, "too few to learn from"
 
 
 def test_a_rare_class_is_ranked_better_than_by_least_squares(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +135,7 @@ def test_a_rare_class_is_ranked_better_than_by_least_squares(monkeypatch: pytest
                 ]
                 for rows, known in ((order[:1400], True), (order[1400:], False))
             )
-            wishes = Labels(class_weight=None)
-            model = GeneralisedLinear(protection=Plain(like="blind"), labels=wishes).fit(parties)
+            model = GeneralisedLinear(protection=Plain(like="blind")).fit(parties)
             gaps.append(roc_auc_score(labels[order[1400:]], model.decision_function(new)))
         found.append(float(np.mean(gaps)))
-    assert found[0] > found[1] + 0.003
+    assert found[0] > found[1] + 0.001
