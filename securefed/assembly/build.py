@@ -49,7 +49,7 @@ def label_targets(
 
     `classes`: how many were agreed on; None: as many as there are.
     """
-    loss, wishes = settings.loss_function, wishes or LabelOptions()
+    loss, wishes = settings.loss_function, wishes or LabelOptions(start=True)
     several = loss.binary and labels.ndim == 1 and (classes or _count(labels)) > 2
     if settings.aims:
         wishes = replace(wishes, start=wishes.start and settings.starts_from_own_fit)

@@ -90,7 +90,7 @@ class LabelOptions:
     weighted: bool = False
     """Rows have weights of their own."""
     offset: bool = False
-    start: bool = True
+    start: bool = False
     """Begin with the own fit even if nothing else is wanted, where a run does so."""
 
     @property
@@ -256,7 +256,7 @@ class OwnFit:
 
 
 @dataclass(frozen=True)
-class Link:
+class ScoreLink:
     """From scores of the joint fit to eta: o + constant + bend * log(1 + s) + line * s, s = step * score."""
 
     family: Family
@@ -277,7 +277,7 @@ class Link:
         eta: Array = self.constant + self.bend * _log_ratio(more) + self.line * more
         return eta if offset is None else eta + offset
 
-    def calibrated(self, scores: Array, offset: Array | None, targets: Array) -> tuple[Link, Array]:
+    def calibrated(self, scores: Array, offset: Array | None, targets: Array) -> tuple[ScoreLink, Array]:
         """By rows that were held out: how far to go along the joint fit, and what to add. And eta of those
         rows, each by what the others say.
 
@@ -292,7 +292,7 @@ class Link:
             )
         return self._along(scores, offset, targets), told
 
-    def _along(self, scores: Array, offset: Array, targets: Array) -> Link:
+    def _along(self, scores: Array, offset: Array, targets: Array) -> ScoreLink:
         """Few rows hardly move it from the step as it is, or for counts from (1 + s)^(4/3)."""
         more, strength = self.step * scores, 1.0 if self.family.counts else AS_IT_IS
         terms = {"line": (more, 1.0)}
@@ -314,7 +314,7 @@ class Link:
         return {OWN: np.array(json.dumps(asdict(self)))}
 
     @classmethod
-    def take(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Link | None:
+    def take(cls, arrays: Mapping[str, NDArray[np.generic]]) -> ScoreLink | None:
         """From the arrays of a label party; None where it had none."""
         if OWN not in arrays:
             return None

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import COUNT_POWER, Family, LabelOptions, Link, OwnFit, weighted_odds
+from securefed.labels.base_model import COUNT_POWER, Family, LabelOptions, OwnFit, ScoreLink, weighted_odds
 from securefed.labels.calibration import (
     Calibration,
     check_threshold,
@@ -71,7 +71,7 @@ class LabelModel:
     calibration: Calibration | None = None
     threshold: float | None = None
     wishes: LabelOptions = field(default_factory=LabelOptions)
-    link: Link | None = None
+    link: ScoreLink | None = None
     """From scores to log odds, numbers or the logarithms of means, where targets were made."""
     start: Start | None = None
     """What targets were made from. Not saved."""
@@ -92,7 +92,7 @@ class LabelModel:
             raise DataError(
                 f"{party}: {len(labels)} rows in common, at least {LEAST_ROWS} are needed to learn from"
             )
-        wishes = wishes or LabelOptions(start=False)
+        wishes = wishes or LabelOptions()
         if loss.binary:
             _, classes = binary_labels(labels, party, allow_missing=False)
             return cls(loss, classes, taylor=taylor, wishes=wishes)
@@ -164,7 +164,7 @@ class LabelModel:
             targets *= (rows[1] @ rows[0]) / max(1e-12, float(rows[1] @ targets[trained]))  # the same rate
             eta = base = constant + shift
         odds = weighted_odds(targets, weights) if self.loss.binary else 0.0
-        self.link = Link(family, constant=constant, shift=odds)
+        self.link = ScoreLink(family, constant=constant, shift=odds)
         return family.working(eta, targets, weights) - base
 
     def take_step(self, step: float) -> None:
@@ -366,7 +366,7 @@ class LabelModel:
             raise DataError("the label party's shard does not say what its labels were")
         mean, scale, taylor, line = np.asarray(entries["numbers"], dtype=np.float64).tolist()
         calibration = Calibration.from_arrays(entries) if "curve" in entries else None
-        threshold, link = None if np.isnan(line) else line, Link.take(entries)
+        threshold, link = None if np.isnan(line) else line, ScoreLink.take(entries)
         family = link.family.power if link is not None and link.family.kind == "power" else None
         wishes = LabelOptions(family=family, offset=bool(entries.get("offset", False)))
         return cls(loss, classes, mean, scale, bool(taylor), calibration, threshold, wishes, link)

@@ -110,9 +110,9 @@ class ClassModels(SeveralModels):
     ) -> Self:
         if wishes is not None and wishes.any:
             raise SettingError("weights or an offset take one run a class, or two classes")
-        made = partial(LabelModel.of, standardise=standardise, taylor=taylor)
+        side = partial(LabelModel.of, standardise=standardise, taylor=taylor)
         classes = np.unique(labels)
-        sides = [made((labels == each).astype(int), party, loss) for each in classes]
+        sides = [side((labels == each).astype(int), party, loss) for each in classes]
         return cls(loss, classes, taylor=taylor, sides=sides)
 
     @classmethod

@@ -109,7 +109,7 @@ class Labels(Declared):
     def options(self, *, weighted: bool, offset: bool) -> LabelOptions:
         """What training has to know of it."""
         family = check_family(self.family)
-        return LabelOptions(self.class_weight, family, weighted, offset)
+        return LabelOptions(self.class_weight, family, weighted, offset, start=True)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

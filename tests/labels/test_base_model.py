@@ -14,7 +14,7 @@ from sklearn.metrics import mean_poisson_deviance, roc_auc_score
 
 from securefed import GeneralisedLinear, Labels, Party, Plain
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import Family, LabelOptions, Link, OwnFit
+from securefed.labels.base_model import Family, LabelOptions, OwnFit, ScoreLink
 from securefed.labels.label_model import LabelModel
 from securefed.protocols.losses import get_loss
 from securefed.settings.objectives import Monitoring
@@ -247,7 +247,7 @@ def test_evaluations_of_counts_know_what_held_out_rows_teach() -> None:
 @pytest.mark.parametrize("steepness", [1.0, 2.0])
 def test_counts_that_rise_faster_than_their_score(steepness: float) -> None:
     """Without the bend, the line and the constant are fitted anew."""
-    link, rng = Link(Family("power", 1.0)), np.random.default_rng(9)
+    link, rng = ScoreLink(Family("power", 1.0)), np.random.default_rng(9)
     more = rng.uniform(-0.7, 2.0, size=2000)
     counts = rng.poisson(np.exp(steepness * more**2)).astype(np.float64)
     found, _ = link.calibrated(more, None, counts)
@@ -260,16 +260,16 @@ def test_counts_that_rise_faster_than_their_score(steepness: float) -> None:
 
 def test_a_larger_score_is_never_a_smaller_mean() -> None:
     """Held-out counts that say the opposite give one mean for all."""
-    link, more = Link(Family("power", 1.0)), RNG.normal(size=400)
+    link, more = ScoreLink(Family("power", 1.0)), RNG.normal(size=400)
     found, told = link.calibrated(more, None, RNG.poisson(np.exp(-more)).astype(np.float64))
     assert found.line == 0.0 and 0.0 <= found.bend < 0.2 and told.shape == (400,)
     assert np.all(np.diff(found.eta(np.linspace(-3.0, 9.0, 50), None)) >= 0.0)
-    assert Link.take(found.to_arrays()) == found
+    assert ScoreLink.take(found.to_arrays()) == found
 
 
 @pytest.mark.parametrize("text", ["words", "[]", "{}", '{"family": {"kind": "tree"}}', "NaN", "power", "old"])
 def test_a_malformed_link_is_named(text: str) -> None:
-    whole = json.loads(str(Link(Family("power", 1.0)).to_arrays()["own"]))
+    whole = json.loads(str(ScoreLink(Family("power", 1.0)).to_arrays()["own"]))
     changed = {
         "NaN": {"step": float("nan")},
         "power": {"family": {"kind": "power", "power": "one"}},
@@ -277,7 +277,7 @@ def test_a_malformed_link_is_named(text: str) -> None:
     }
     text = json.dumps({**whole, **changed[text]}) if text in changed else text
     with pytest.raises(DataError, match="what scores are added to: malformed"):
-        Link.take({"own": np.array(text)})
+        ScoreLink.take({"own": np.array(text)})
 
 
 def test_several_classes_with_weights_are_a_run_each() -> None:

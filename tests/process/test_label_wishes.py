@@ -142,8 +142,8 @@ def test_scores_of_counts_are_around_one_rate_and_compared_with_the_own_fit() ->
     _, measured = build(assembly, agreement, "bank", data, *alignment, model, PartyContext())
     assert measured is not None and isinstance(measured.quality, HeldOutMeans)
     quality, explained = measured.quality, METRICS["D2"].function
-    assert side.link is not None
-    assert explained(quality.answers(side.link.constant + offset)) == pytest.approx(0.0, abs=1e-6)
+    assert side.link is not None and quality.offset is not None
+    assert explained(quality.answers(side.link.constant + quality.offset)) == pytest.approx(0.0, abs=1e-6)
     assert explained(quality.answers(quality.alone)) > 0.2
     assert -0.1 < quality(np.zeros(100)) < 0.0  # one rate, each row's by the others
 
