@@ -96,7 +96,7 @@ class OwnSettings(Declared):
     score_ledger: str = setting(
         "refuse",
         choice(MODES),
-        'When scores would show too much of a person\'s columns: "refuse" or "off".',
+        'When scores would show too much of a person\'s columns: "refuse"; or "off": only count.',
     )
 
 

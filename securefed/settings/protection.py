@@ -61,7 +61,7 @@ class Protection(Declared):
         "refuse",
         choice(MODES),
         "What parties that are scored do when scores would show too much of a person's columns: "
-        '"refuse" or "off".',
+        '"refuse"; or "off": only count.',
         in_file=False,
     )
 

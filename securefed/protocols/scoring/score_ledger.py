@@ -20,6 +20,8 @@ round). Another question at the same place is another scoring: a label party cou
 answer, and ask otherwise when it goes on. Places that were asked as often belong to the same scorings: a run
 that goes back and asks anew at all of its places makes two.
 
+With mode "off" the ledger counts all the same, and neither warns nor refuses.
+
 A dishonest label party can aim every opening at one person, so the ledger also has a total over all people
 (`total_bits`). It identifies people by a keyed hash of their id, or of their row if they have none.
 
@@ -271,14 +273,12 @@ class ScoreGuard:
         outputs: int = 1,
         scoring: bytes = b"",
         place: bytes = b"",
-    ) -> ScoringState | None:
-        """Record a question before it is answered, or raise ScoreRefusal. None: nothing is counted.
+    ) -> ScoringState:
+        """Record a question before it is answered, or raise ScoreRefusal.
 
         `scoring`: the same for all questions of a scoring, drawn by the scored party. Empty: the question is
         a scoring of its own. `place`: where in the scoring it is asked.
         """
-        if self.mode == "off":
-            return None
         with self._opened() as database:
             self._ask(database, people)
             name = self._name(question, scoring, place)
@@ -309,7 +309,9 @@ class ScoreGuard:
                 )
 
     def _judge(self, state: ScoringState, why: str) -> None:
-        if state.verdict == "below the line" or (state.verdict == "near" and state.scorings <= 1):
+        if self.mode == "off" or state.verdict == "below the line":
+            return
+        if state.verdict == "near" and state.scorings <= 1:
             return
         party, allowed = self.party, state.allowed
         times = "once" if state.scorings == 1 else f"{state.scorings} times"
