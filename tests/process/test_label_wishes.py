@@ -58,7 +58,7 @@ def assert_sound(made: Any, kinds: Any, least: float) -> None:
     """All claims hold at both parties, and a prediction names the classes right so often."""
     for name in TWO:
         audited = audit(*read_run(made.run_folder(name)))
-        assert set(audited.failed) <= {"score-ledger"}, audited.to_text()  # a fleet keeps no score ledgers
+        assert set(audited.failed) <= {"score-ledger"}, audited.to_text()  # a fleet's ledgers never refuse
     found = scored(made)
     assert {"score low", "probability mid", "predicted"} <= set(next(iter(found.values())))
     truth = dict(zip(made.people.ids, kinds.tolist(), strict=True))
