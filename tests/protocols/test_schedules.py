@@ -189,12 +189,12 @@ def test_a_metric_that_is_no_number_is_an_error(metric: float) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: FedSGD(proximal=-1), "proximal must be a finite number of at least 0, not -1.0"),
+        (lambda: FedSGD(proximal=-1), "proximal must be a finite number of at least 0, not -1"),
         (lambda: FedBCD(local_steps=0), "local_steps must be an integer of at least 1, not 0"),
         (lambda: FedBCD(local_steps=2.5), "local_steps must be an integer of at least 1, not 2.5"),  # type: ignore[arg-type]
         (lambda: FedBCD(order="random"), "order must be one of 'parallel', 'sequential', not 'random'"),  # type: ignore[arg-type]
         (lambda: FedBCD(proximal=math.nan), "proximal must be a finite number of at least 0, not nan"),
-        (lambda: Constant(0), "eta0 must be a finite number greater than 0, not 0.0"),
+        (lambda: Constant(0), "eta0 must be a finite number greater than 0, not 0"),
         (lambda: InverseSqrt(-0.1), "eta0 must be a finite number greater than 0, not -0.1"),
         (lambda: InverseSqrtParties(0.1, 0), "parties must be an integer of at least 1, not 0"),
         (lambda: as_learning_rate(0.0), "learning_rate must be a finite number greater than 0, not 0.0"),
@@ -217,7 +217,7 @@ def test_a_metric_that_is_no_number_is_an_error(metric: float) -> None:
         (lambda: Stopping(9, patience=0), "patience must be an integer of at least 1, not 0"),
         (
             lambda: Stopping(9, min_improvement=-1),
-            "min_improvement must be a finite number of at least 0, not -1.0",
+            "min_improvement must be a finite number of at least 0, not -1",
         ),
     ],
 )
