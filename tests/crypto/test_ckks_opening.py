@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,11 @@ from securefed.crypto import FixedPoint
 from securefed.crypto.ckks.arrays import CkksEncrypted, CkksMasked, CkksOpened, read_answer
 from securefed.crypto.ckks.form import flood_deviation
 from securefed.crypto.ckks.keys import CkksSecretKey
+from securefed.crypto.ckks.layout import SumLayout, sums
 from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING
 from securefed.crypto.scheme import Encrypted
 from securefed.crypto.wire import HEADER, Frame, Kind
-from securefed.errors import CryptoError, MaskError, OpeningRefused, ShapeError
+from securefed.errors import CryptoError, FormatError, MaskError, OpeningRefused, ShapeError
 from tests.crypto.ckks_cases import ONE, Desk, numbers, tolerance
 
 
@@ -45,6 +48,19 @@ def test_sums_come_back_and_nothing_finer(desk: Desk) -> None:
     assert np.abs(RING.centred(RING.reduced(phases[0] - phases[1]))).max() < flood
     elsewhere = np.abs(RING.centred(RING.reduced(whole[0] - whole[1])))
     assert np.median(elsewhere) > 2.0**10 * flood
+
+
+@pytest.mark.parametrize(("rows", "outputs"), [(60, 33), (100, 5), (50, 17), (512, 6), (512, 7), (2048, 3)])
+def test_places_without_an_output_show_no_further_sums(desk: Desk, rows: int, outputs: int) -> None:
+    """Rounding makes multipliers there that the requester knows: uncounted equations of several bits each."""
+    result = numbers(outputs, rows, seed=1) @ desk.holder.encrypt(numbers(rows), ONE)
+    assert isinstance(result, CkksEncrypted)
+    layout = result.form.layout
+    assert isinstance(layout, SumLayout)
+    flood = flood_deviation(result.form.noise, layout.coefficients, layout.units, layout.levels)
+    found = sums(RING.centred(desk.phase(result)).reshape(layout.units, 2 * layout.groups), layout.stride)
+    spare = np.stack([found.real, found.imag], axis=1).ravel()[outputs:]
+    assert np.abs(spare).max(initial=0.0) < 2.0**-10 * flood * layout.stride * layout.groups**0.5
 
 
 def test_sizes_of_the_messages(desk: Desk) -> None:
@@ -189,6 +205,14 @@ def test_disclosures_that_do_not_fit(desk: Desk) -> None:
         desk.secret.receive(masked, longer.disclose())
     with pytest.raises(CryptoError):
         desk.secret.receive(masked, b"")
+
+
+def test_a_disclosed_scale_that_no_float_has_room_for(desk: Desk) -> None:
+    masked, mask = (numbers(1, 6) @ desk.holder.encrypt(numbers(6), ONE)).mask()
+    frame = Frame.from_bytes(mask.disclose(), Kind.DISCLOSURE)
+    grown = replace(frame, numbers=(-1200, *frame.numbers[1:]))
+    with pytest.raises(FormatError, match="too large for float64"):
+        desk.secret.receive(masked, grown.to_bytes())
 
 
 def test_seeded_ciphertexts_are_half_the_size_and_the_same_when_written_out(desk: Desk) -> None:

@@ -110,7 +110,8 @@ def opening_error(
     if scheme == "paillier":
         return SLACK * factor * (rows * terms * 2.0**-33 + 2.0**-24 * total)
     width = power(columns)
-    copies = min(max(1.0, 2048 // width // power(rows)), power(ceil(outputs / 2)))
+    filled = outputs & -outputs if outputs < rows else outputs
+    copies = min(max(1.0, 2048 // width // power(rows)), filled, power(ceil(outputs / 2)))
     units = ceil(outputs / (2 * copies))
     if rows * width > 2048:
         raise ValueError("more than one block of rows: the derivation above is for one")

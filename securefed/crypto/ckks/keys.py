@@ -189,7 +189,11 @@ class CkksSecretKey(SecretKey):
         scale = frame.numbers[0]
         if abs(scale) > MOST_SCALE:
             raise FormatError(f"scale {scale} given, at most {MOST_SCALE} is allowed")
-        return decode(masked.layout, RING.reduced(self._phase(masked) - residues), scale)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = decode(masked.layout, RING.reduced(self._phase(masked) - residues), scale)
+        if not np.isfinite(values).all():
+            raise FormatError(f"scale {scale} given: the values are too large for float64")
+        return values
 
     def _phase(self, masked: CkksMasked) -> Floats:
         """Return c0 + c1 s at the layout's coefficients only."""

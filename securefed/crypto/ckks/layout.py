@@ -151,9 +151,14 @@ class RowLayout(Placed):
         return np.ascontiguousarray(table).reshape(self.shape)
 
     def contracted(self, outputs: int) -> SumLayout:
-        """Return the layout of the sums over the rows."""
+        """Return the layout of the sums over the rows.
+
+        Fewer outputs than rows fill their units, or the real part of the last one. Other places would contain
+        sums that nobody asked for: the values times the rounding of the multipliers (docs/proofs.md).
+        """
         shape = (outputs, self.columns) if len(self.shape) == 2 else (outputs,)
-        return SumLayout(shape, self.width * min(self.copies, power_of_two((outputs + 1) // 2)))
+        filled = outputs & -outputs if outputs < self.rows else outputs
+        return SumLayout(shape, self.width * min(self.copies, filled, power_of_two((outputs + 1) // 2)))
 
 
 @dataclass
