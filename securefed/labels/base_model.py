@@ -6,7 +6,7 @@ business what it is the least squares fit *of*. So it first fits its own columns
 family as they should be, and takes a step of Fisher's scoring from there, with one curvature for all rows:
 
     eta     its own fit, with the offset o; mu its mean
-    z       eta + w r / c - o,  r the score of the loss at eta and c its expected curvature
+    z       eta + w r / c - (o - m),  r the score of the loss at eta, c its expected curvature, m the mean o
 
 The joint fit of z replaces the own fit and adds what the other parties' columns tell. Two classes always
 begin like that in a blind run: without weights it is half a step towards logistic regression

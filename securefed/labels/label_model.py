@@ -157,15 +157,15 @@ class LabelModel:
         fit, unseen = OwnFit.learn(family, columns[trained], *rows)
         eta = fit.margins(columns, shift)
         eta[trained] = unseen
-        self.start, constant, base = Start(fit, eta, weights, shift), 0.0, shift
+        self.start, constant = Start(fit, eta, weights, shift), -float(shift[trained].mean())
         if family.counts:
             constant, counts = family.rate(*rows), targets
             targets = counts**COUNT_POWER
             targets *= (rows[1] @ rows[0]) / max(1e-12, float(rows[1] @ targets[trained]))  # the same rate
-            eta = base = constant + shift
+            eta = constant + shift
         odds = weighted_odds(targets, weights) if self.loss.binary else 0.0
         self.link = ScoreLink(family, constant=constant, shift=odds)
-        return family.working(eta, targets, weights) - base
+        return family.working(eta, targets, weights) - (constant + shift)
 
     def take_step(self, step: float) -> None:
         """Remember what scores are times, where targets were scaled."""
@@ -187,7 +187,7 @@ class LabelModel:
         known = link.eta(scores, shift)
         curve = Calibration.straight(known, targets)
         odds = curve.slope * known + curve.offset + link.shift
-        z = working_targets(odds, targets > 0, start.weights[places]) - shift
+        z = working_targets(odds, targets > 0, start.weights[places]) - (link.constant + shift)
         aims, step = scaled(z, self.loss, margin_bound)
         self.take_step(step)
         return aims

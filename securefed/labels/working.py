@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 SIZE = 2.0
 """The root of the mean square of targets: the largest that shares are made for (GRADIENT_BOUND)."""
 LEAST_CURVATURE = 1e-3
+LARGEST_SCORE = 24.0
+"""That a target asks for. Scores are opened modulo 64 (RANGE_BITS); a fit may go beyond its targets."""
 
 
 def working_targets(odds: Array, positive: NDArray[np.bool_], weights: Array | None = None) -> Array:
@@ -42,9 +44,10 @@ def working_targets(odds: Array, positive: NDArray[np.bool_], weights: Array | N
 
 def scaled(z: Array, loss: Loss, most: float) -> tuple[Array, float]:
     """Return labels whose least squares fit, under the Taylor loss, is that of z but for its size, and what
-    scores are times. Shares bear the size, and no label is larger than `most`.
+    scores are times. Shares bear the size, no label is larger than `most`, and no score has to wrap.
     """
-    labels = z * loss.margin_weight / abs(loss.label_weight)
+    each = loss.margin_weight / abs(loss.label_weight)
+    labels, most = z * each, min(most, LARGEST_SCORE * each)
     size = float(np.sqrt(np.mean(labels**2))) or 1.0
     factor = min(SIZE / size, most / max(float(np.abs(labels).max()), size))
     return labels * factor, 1.0 / factor

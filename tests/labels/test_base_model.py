@@ -142,6 +142,24 @@ def test_an_encrypted_run_is_the_same_and_nobody_else_can_tell() -> None:
     assert wished.result_.settings == plain.result_.settings
 
 
+@pytest.mark.parametrize(
+    ("loss", "wishes"), [("logistic", {}), ("linear", {}), ("linear", {"family": "gamma"})]
+)
+def test_an_offset_that_all_rows_share_changes_nothing(loss: str, wishes: Any) -> None:
+    """It is a constant, and takes no bits of the scores, nor is it pulled towards 0."""
+    rng = np.random.default_rng(4)
+    shop, bank = rng.normal(size=(300, 2)), rng.normal(size=(300, 2))
+    numbers = np.exp(0.5 * shop[:, 0] + 0.5 * bank[:, 0] + 0.5 * rng.normal(size=300))
+    labels = (numbers > 1).astype(int) if loss == "logistic" else numbers
+    answers = []
+    for offset in (0.0, 20.0):
+        all_rows = np.full(300, offset)
+        model = emulated(loss, labels=Labels(**wishes)).fit(two(shop, bank, labels, offset=all_rows))
+        new = two(shop, bank, offset=all_rows)
+        answers.append(model.predict_proba(new)[:, 1] if loss == "logistic" else model.predict(new))
+    np.testing.assert_allclose(answers[0], answers[1], rtol=0.02, atol=0.01)
+
+
 def test_rows_of_almost_no_weight_hardly_count() -> None:
     """Half of the people are of another kind, and weigh nothing."""
     rng = np.random.default_rng(2)

@@ -14,7 +14,7 @@ from securefed.labels.base_model import LabelOptions
 from securefed.labels.calibration import softmax
 from securefed.labels.label_model import LabelModel
 from securefed.labels.several import ClassModels
-from securefed.labels.working import SIZE, scaled, working_targets
+from securefed.labels.working import LARGEST_SCORE, SIZE, scaled, working_targets
 from securefed.models.local import sigmoid
 from securefed.protocols.losses import get_loss
 
@@ -69,6 +69,23 @@ def test_targets_have_a_size_that_shares_bear_and_a_bound(classes: int) -> None:
     assert np.abs(scaled(z, loss, 1.0)[0]).max() == pytest.approx(1.0)
     shifted = working_targets(odds + 7.0, positive) if classes > 2 else z
     np.testing.assert_allclose(shifted, z, atol=1e-9)  # what classes share says nothing
+
+
+def test_no_target_asks_for_a_score_that_wraps() -> None:
+    """A rare class that another party's column tells apart has scores as large as its targets."""
+    rng = np.random.default_rng(0)
+    labels = np.zeros(400, dtype=np.intp)
+    labels[[30, 151, 288]] = 1
+    z = working_targets(np.full(400, -5.0) + 0.1 * rng.normal(size=400), labels > 0)
+    aims, step = scaled(z, get_loss("logistic"), 64.0)
+    assert np.abs(z / step).max() <= LARGEST_SCORE + 1e-9 and np.abs(aims).max() <= LARGEST_SCORE / 2 + 1e-9
+    parties = [
+        Party("shop", np.column_stack([rng.normal(size=400), labels])),
+        Party("bank", rng.normal(size=(400, 2)), labels=labels),
+    ]
+    for model in (GeneralisedLinear(), GeneralisedLinear(protection=Plain(like="blind"))):
+        measured = model.fit(parties).result_.holdout
+        assert measured is not None and measured.value > 0.99
 
 
 @pytest.mark.parametrize("far", [0.0, 50.0])
