@@ -104,7 +104,6 @@ def test_attacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         blind_rounds=1,
     )
     monkeypatch.setattr(attacks, "QUICK", small)
-    monkeypatch.setattr(attacks, "NOISE_QUICK", (60,))
     ran(tmp_path, "attacks")
 
 
