@@ -22,6 +22,7 @@ TransferLearner(4, gama=0.1)
 """
 
 
+@pytest.mark.slow
 def test_a_type_checker_sees_the_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api = pytest.importorskip("mypy.api")
     monkeypatch.chdir(Path(__file__).parents[2])

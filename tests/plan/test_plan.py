@@ -84,6 +84,7 @@ def test_the_fastest_is_the_fastest_that_may_be_run() -> None:
     assert equal.total < quick.total and best([equal, quick]) is quick, "fewer local steps for the same time"
 
 
+@pytest.mark.slow
 def test_an_estimate_of_each_scheme() -> None:
     """Real rounds, small: positive times, exact sizes; local steps send more where they open."""
     linear = Scenario(

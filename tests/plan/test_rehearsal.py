@@ -74,7 +74,7 @@ def compare(scenario: Scenario) -> Rehearsal:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["ckks", "paillier"])
+@pytest.mark.parametrize("scheme", ["ckks", pytest.param("paillier", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("columns", [TWO, THREE])
 def test_messages_and_bytes_are_those_of_a_real_run(scheme: str, columns: dict[str, int]) -> None:
     compare(Scenario(blind(scheme), columns, 40, holdout_rows=10))

@@ -229,6 +229,7 @@ def test_a_peer_that_leaves_or_comes_back_ends_the_attempt() -> None:
         assert isinstance(bank.exception(10), PeerRestarted)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=60))
 def test_arbitrary_bytes_to_a_live_party_end_in_named_errors_only(data: bytes) -> None:

@@ -61,6 +61,7 @@ def test_two_parties_that_both_listen_on_nothing_are_refused() -> None:
         Endpoint(IDENTITIES["bank"], listen="none", peers={"shop": peer})
 
 
+@pytest.mark.slow
 def test_a_party_that_never_connects_is_named_without_an_address() -> None:
     town = outbound_town("bank", "shop", timeouts=Timeouts(**{**vars(QUICK), "join": 3.0, "answer": 0.5}))
     with pytest.raises(PeerLost, match=r"^bank \(it is not connected to this party\) could not be reached"):

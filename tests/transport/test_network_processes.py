@@ -176,6 +176,7 @@ def test_a_worker_that_outlives_a_killed_party_does_not_hold_its_port(tmp_path: 
     assert {name: run["state"] for name, run in found.items()} == expected(("bank", "shop"), 3, 1000)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_at_once_and_the_other_one_knows(tmp_path: Path) -> None:
     group = Group(tmp_path, ("bank", "shop"), rounds=1000, size=1000, work=0.02)
     try:

@@ -392,6 +392,7 @@ def files(folder: Path, identity: Identity) -> list[str]:
     return ["-cert", str(folder / "chain.pem"), "-key", str(folder / "chain.pem"), "-pass", "pass:password"]
 
 
+@pytest.mark.slow
 def test_openssl_with_a_known_certificate_gets_an_answer(bank: Endpoint, tmp_path: Path) -> None:
     done = s_client(bank, "-tls1_3", *files(tmp_path, IDENTITIES["shop"]))
     assert b"Malformed" in done.stdout
