@@ -35,6 +35,7 @@ def test_rows_at_one_place_are_solved_together() -> None:
     np.testing.assert_array_equal(okvs.decode(okvs.encode(keys, values, 200), keys), values)
 
 
+@pytest.mark.slow
 def test_rows_are_lost_less_often_than_once_in_2_to_the_90(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rate falls by at least 0.6 bits a cell of the band, so that 160 cells are far more than enough."""
     rates = {}

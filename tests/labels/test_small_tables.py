@@ -207,6 +207,7 @@ def test_coefficients_of_log_odds_are_those_of_a_logistic_regression() -> None:
         _ = emulated("linear").fit(two(table, table[:, 0])).log_odds_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("holdout", [0.2, 0.0])
 def test_coefficients_of_log_odds_of_three_classes_give_their_probabilities(holdout: float) -> None:
     table, labels = load_iris(return_X_y=True)

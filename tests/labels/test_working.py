@@ -135,6 +135,7 @@ def test_several_classes_are_aimed_at_together() -> None:
     assert model.aim_again(scores[:5], signs[:5], places[:5], 64.0) is None, "too few to learn from"
 
 
+@pytest.mark.slow
 def test_a_rare_class_is_ranked_better_than_by_least_squares(monkeypatch: pytest.MonkeyPatch) -> None:
     table, labels = make_classification(
         2000, 20, n_informative=6, n_redundant=6, weights=[0.95], class_sep=1.2, random_state=1

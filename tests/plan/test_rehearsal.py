@@ -144,6 +144,7 @@ def test_a_rehearsal_does_not_stop_early() -> None:
     assert dry(Scenario(watched, TWO, 40)).last_round == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_out", [0, 8000])
 def test_few_rows_stand_for_many(held_out: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine where an eighth of the rows takes long enough."""
