@@ -38,8 +38,8 @@ def test_area_and_accuracy_on_breast_cancer_stay_the_same(
     blurred = model.decision_function(parties(NEW, labelled=False))
     assert model._label_model.link is not None
     step = model._label_model.link.step
-    # The blur, and the noise of CKKS: its deviation is 2^-17 a score, measured at 24 bits of precision. Of 171
-    # scores one beyond eight deviations has a chance below 1e-12.
+    # The blur, and the noise of CKKS: its deviation is 2^-17 a score, measured at 24 bits of precision.
+    # One of 171 scores is beyond eight deviations with a chance below 1e-12.
     most = step * (2.0 ** -(precision + 1) + 2.0**-14)
     assert step * 2.0 ** -(precision + 3) < np.abs(blurred - exact).max() <= most
     # Only scores that are nearer to each other, or to 0, than their blur can change places.
