@@ -77,7 +77,9 @@ class Column:
     def names(self) -> list[str]:
         """Of the numbers that it becomes."""
         names = [self.name] if self.linear and self.kind == "number" else []
-        names += [f"{self.name}~{i + 1}" for i in range(_width(self.knots))]
+        names += [
+            f"{self.name}~{i + 1}" for i in range(len(self.knots) + DEGREE - 2 if len(self.knots) else 0)
+        ]
         names += [f"{self.name}={'(rare)' if level == REST else level}" for level in self.levels]
         return names + ([f"{self.name}?"] if self.missing else [])
 
@@ -85,41 +87,36 @@ class Column:
         """Its part of the table, and how many values were not known in training."""
         if self.part and (cut := part_type(self.part).part) is not None:
             values = cut(values, self.part, self.newest)
-        if self.kind == "words":
-            words = values.astype(str)
-            gone = words == ""
-            if gone.any() and self.impute == "refuse":
-                raise DataError(gaps(owner, self.origin, gone))
-            return self._one_hot(np.where(gone, self.common, words) if self.common else words, owner)
-        gone = ~np.isfinite(values)
-        if gone.any() and not self.missing and self.impute == "refuse":
+        number = self.kind == "number"
+        gone = _gone(values)
+        if gone.any() and self.impute == "refuse":
             raise DataError(gaps(owner, self.origin, gone))
-        filled = np.where(gone, self.fill, values).astype(np.float64)
-        parts: list[Array] = [filled[:, None]] if self.linear else []
+        filled = np.where(gone, self.fill if number else self.common, values)
+        parts, unknown = list[Array](), 0
+        if number and self.linear:
+            parts.append(filled[:, None])
         if len(self.knots):
             parts.append(_spline(filled, self.knots))
-        unknown = int(gone.sum()) if self.impute == "indicator" and not self.missing else 0
         if self.levels:
-            hot, strange = self._one_hot(np.array([word(value) for value in filled.tolist()]), owner)
+            hot, unknown = self._one_hot(_words(filled), owner)
             parts.append(hot)
-            unknown += strange
         if self.missing:
             parts.append(gone.astype(np.float64)[:, None])
+        elif number and self.impute == "indicator":
+            unknown += int(gone.sum())
         return np.hstack(parts), unknown
 
-    def _one_hot(self, words: NDArray[Any], owner: str) -> tuple[Array, int]:
+    def _one_hot(self, words: list[str], owner: str) -> tuple[Array, int]:
         place = {level: i for i, level in enumerate(self.levels)}
         if self.unknown == "refuse":
-            strange = sorted(set(words.tolist()) - place.keys() - set(self.put_together))
+            strange = sorted(set(words) - place.keys() - set(self.put_together))
             if strange:
                 few = ", ".join(map(repr, strange[:3])) + (" ..." if len(strange) > 3 else "")
                 raise DataError(f"{owner}: column {self.origin!r} has {few}, which training did not have")
         rest = place.get(REST, -1)
-        places = np.array([place.get(each, rest) for each in words.tolist()])
-        hot = np.zeros((len(words), len(self.levels)))
-        known = places >= 0
-        hot[np.flatnonzero(known), places[known]] = 1.0
-        return hot, int((places == rest).sum()) if rest < 0 else 0
+        places = np.array([place.get(each, rest) for each in words])
+        hot = (places[:, None] == np.arange(len(self.levels))).astype(np.float64)
+        return hot, int((places < 0).sum())
 
     @classmethod
     def of(
@@ -136,37 +133,35 @@ class Column:
         """From a column of the training rows. `origin`: the part of the source's column that it is."""
         source = origin.get("given", name)
         way = policy.way(source, transform)
-        kept: dict[str, Any] = {"impute": way, "unknown": policy.unknown, **origin}
-        number = values.dtype.kind == "f"
-        gone = ~np.isfinite(values) if number else values == ""
+        number, gone = values.dtype.kind == "f", _gone(values)
         if gone.all() or (number and np.isinf(values).any()) or (gone.any() and way == "refuse"):
             raise DataError(gaps(owner, source, gone))
-        known, fill, common = values[~gone], 0.0, ""
+        known, fill = values[~gone], 0.0 if number else ""
         if number and way in ("median", "indicator"):
             fill = float(np.median(known))
         elif way in ("median", "most-frequent"):
             seen, counts = np.unique(known, return_counts=True)
-            frequent = seen[counts.argmax()]
-            fill, common = (float(frequent), "") if number else (0.0, str(frequent))
-        kept |= {"fill": fill, "common": common}
+            fill = seen[counts.argmax()].item()
+        kept = {"impute": way, "unknown": policy.unknown, "fill" if number else "common": fill, **origin}
+
+        def levels() -> dict[str, Any]:
+            return _levels(source, _words(np.where(gone, fill, values)), transform, owner, policy)
+
         if not number:
-            words = np.where(gone, common, values).astype(str)
-            return cls(name, "words", **_levels(source, words, transform, owner, policy), **kept)
+            return cls(name, "words", **levels(), **kept)
         kept["missing"] = way == "indicator" and bool(gone.any())
         distinct = np.unique(known)
         if not one_hot and (transform == "none" or len(distinct) <= 2):
             return cls(name, "number", **kept)
         if one_hot or len(distinct) <= FEW:
-            words = np.array([word(value) for value in np.where(gone, fill, values).tolist()])
-            levels = _levels(source, words, transform, owner, policy)
-            return cls(name, "number", linear=not one_hot, **levels, **kept)
+            return cls(name, "number", linear=not one_hot, **levels(), **kept)
         knots = np.unique(np.quantile(known, np.linspace(0.0, 1.0, KNOTS)))
         if len(knots) < 3:  # most rows have one value; what matters is the rest
             knots = np.unique([known.min(), *np.quantile(distinct, [0.5]), known.max()])
         return cls(name, "number", knots=knots, **kept)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "knots": self.knots.tolist()}
+        return vars(self) | {"knots": self.knots.tolist()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -182,11 +177,17 @@ class Column:
         return column
 
 
-def word(value: float) -> str:
-    """A number as a category; whole numbers without a point, so that 3 and 3.0 are one."""
-    if value != value:
-        return ""
-    return str(int(value)) if value == int(value) else repr(value)
+def _gone(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values are missing or infinite."""
+    gone: NDArray[np.bool_] = ~np.isfinite(values) if values.dtype.kind == "f" else values == ""
+    return gone
+
+
+def _words(values: NDArray[Any]) -> list[str]:
+    """Values as categories; whole numbers without a point, so that 3 and 3.0 are one."""
+    if values.dtype.kind != "f":
+        return [str(each) for each in values.tolist()]
+    return [str(int(each)) if each == int(each) else repr(each) for each in values.tolist()]
 
 
 def gaps(owner: str, name: str, gone: NDArray[np.bool_]) -> str:
@@ -199,7 +200,7 @@ def gaps(owner: str, name: str, gone: NDArray[np.bool_]) -> str:
     )
 
 
-def _levels(name: str, words: NDArray[Any], transform: str, owner: str, policy: Policy) -> dict[str, Any]:
+def _levels(name: str, words: list[str], transform: str, owner: str, policy: Policy) -> dict[str, Any]:
     """The levels of a column of categories, and the rare words where unknown ones are refused."""
     levels, counts = np.unique(words, return_counts=True)
     kept, rare = levels, policy.rare
@@ -216,13 +217,8 @@ def _levels(name: str, words: NDArray[Any], transform: str, owner: str, policy: 
     return {"levels": (*kept.tolist(), *([REST] if rest else [])), "put_together": together}
 
 
-def _width(knots: Array) -> int:
-    """Columns of a spline: one less than the basis has, since a constant is there already."""
-    return len(knots) + DEGREE - 2 if len(knots) else 0
-
-
 def _spline(values: Array, knots: Array) -> Array:
-    """Return B-splines, constant beyond the knots: all but the last of a basis."""
+    """Return B-splines, constant beyond the knots: all but one of a basis, which a constant replaces."""
     from sklearn.preprocessing import SplineTransformer
 
     basis = SplineTransformer(

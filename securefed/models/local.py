@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,11 +35,7 @@ class LocalModel(Protocol):
     local steps of a round need a single opening.
     """
 
-    @property
-    def parameters(self) -> Array: ...
-
-    @parameters.setter
-    def parameters(self, values: Array) -> None: ...
+    parameters: Array
 
     @property
     def size(self) -> int:
@@ -77,11 +72,9 @@ def _sigmoid_slope(z: Array) -> Array:
     return small / (1.0 + small) ** 2
 
 
-@dataclass(frozen=True)
-class Activation:
+class Activation(NamedTuple):
     """An element-wise function and its derivative, both of the pre-activation z."""
 
-    name: str
     value: Callable[[Array], Array]
     slope: Callable[[Array], Array]
 
@@ -89,19 +82,16 @@ class Activation:
 ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
     {
         # 1 - tanh^2 = 4 s(2z)(1 - s(2z)): no subtraction of nearly equal numbers.
-        "tanh": Activation("tanh", np.tanh, lambda z: 4.0 * _sigmoid_slope(2.0 * z)),
-        "sigmoid": Activation("sigmoid", sigmoid, _sigmoid_slope),
-        "relu": Activation("relu", lambda z: np.maximum(z, 0.0), lambda z: (z > 0.0).astype(np.float64)),
+        "tanh": Activation(np.tanh, lambda z: 4.0 * _sigmoid_slope(2.0 * z)),
+        "sigmoid": Activation(sigmoid, _sigmoid_slope),
+        "relu": Activation(lambda z: np.maximum(z, 0.0), lambda z: (z > 0.0).astype(np.float64)),
     }
 )
-
-
-IDENTITY = Activation("identity", lambda z: z, np.ones_like)
+IDENTITY = Activation(lambda z: z, np.ones_like)
 """Of a last layer whose output is the model's."""
 
 
 def get_activation(name: str) -> Activation:
-    """Return the activation of that name: "tanh", "sigmoid" or "relu"."""
     return ACTIVATIONS[check_choice("activation", name, ACTIVATIONS)]
 
 
@@ -109,7 +99,6 @@ def get_activation(name: str) -> Activation:
 
 
 def as_rows(X: ArrayLike, columns: int) -> Array:
-    """Return X as a float64 matrix with that many columns."""
     try:
         rows = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -132,7 +121,6 @@ def as_parameters(values: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def take_word(arrays: Arrays, name: str) -> str:
-    """Return the word stored under that name in a shard."""
     array = np.asarray(arrays.get(name))
     if array.dtype.kind != "U" or array.size != 1:
         names = ", ".join(sorted(arrays)) or "nothing"
@@ -141,21 +129,19 @@ def take_word(arrays: Arrays, name: str) -> str:
 
 
 def take_kind(arrays: Arrays, kind: str) -> None:
-    """Raise DataError unless the shard holds a model of that kind."""
     if (word := take_word(arrays, "model")) != kind:
         raise DataError(f"shard holds a {word!r} model, not {kind!r}")
 
 
 def from_arrays(arrays: Arrays) -> LinearModel | NetworkModel | HiddenLayer:
     """Return the numpy model that a shard's arrays (`to_arrays`) contain."""
-    kind = take_word(arrays, "model")
-    for model in (LinearModel, NetworkModel, HiddenLayer):
-        if model.kind == kind:
-            return model.from_arrays(arrays)
-    raise DataError(
-        f"shard holds a {kind!r} model; allowed are 'linear', 'network' and 'hidden-layer'"
-        " (torch shards: securefed.models.torch.TorchModel.from_arrays)"
-    )
+    models = {model.kind: model for model in (LinearModel, NetworkModel, HiddenLayer)}
+    if (kind := take_word(arrays, "model")) not in models:
+        raise DataError(
+            f"shard holds a {kind!r} model; allowed are {', '.join(map(repr, models))}"
+            " (torch shards: securefed.models.torch.TorchModel.from_arrays)"
+        )
+    return models[kind].from_arrays(arrays)
 
 
 # Models
@@ -168,7 +154,7 @@ class _Layers:
     """
 
     kind: ClassVar[str]
-    is_linear: ClassVar[bool] = False
+    is_linear = False
 
     def __init__(
         self, arguments: dict[str, Any], starts: Iterable[Array], activations: Iterable[Activation]
@@ -224,7 +210,7 @@ class _Layers:
         blocks = []
         for (inputs, deltas), layer in zip(self._backward(X, np.ones(1)), self._layers, strict=True):
             products = np.einsum("si,so->ios", inputs, deltas).reshape(-1, len(inputs))
-            blocks += [products, deltas.T] if len(layer) > inputs.shape[1] else [products]
+            blocks.append(np.vstack([products, deltas.T])[: layer.size])
         return np.concatenate(blocks)
 
     def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:
@@ -237,15 +223,11 @@ class _Layers:
         return np.concatenate(flat)
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        return {
-            "model": np.array(self.kind),
-            "arguments": np.array(json.dumps(self._arguments)),
-            "parameters": self.parameters,
-        }
+        arguments = np.array(json.dumps(self._arguments))
+        return {"model": np.array(self.kind), "arguments": arguments, "parameters": self.parameters}
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the model of a shard; DataError for anything else."""
         take_kind(arrays, cls.kind)
         try:
             model = cls(**json.loads(take_word(arrays, "arguments")))
@@ -279,7 +261,6 @@ def _glorot(widths: Sequence[int], seed: int | None) -> Iterator[Array]:
 
 
 def with_ones(rows: Array) -> Array:
-    """Return the rows with a column of ones."""
     return np.hstack([rows, np.ones((len(rows), 1))])
 
 
