@@ -232,7 +232,7 @@ class Party:
 
     def transformed(self, columns: FittedColumns) -> Party:
         """This party's rows prepared as in training. Columns without names are taken in their order."""
-        names, due = self._names(self.features), columns.given
+        names, due = self._names(self.features), list(columns.kinds)
         unnamed = [_is_unnamed(each) for each in (names, due)]
         if any(unnamed):
             if len(names) != len(due):

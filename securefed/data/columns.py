@@ -6,8 +6,7 @@
 
 Each column is cut to where nearly all of its values are (`_limits`), gets mean 0 and variance 1, and nothing
 is further than `FARTHEST` from 0. Categories that training did not have count as rare ones where there are
-any, else as none. Everything wrong with a table is told at once. What was fitted is kept with the party's
-part of the model and applied unchanged to the rows of a prediction.
+any, else as none. What was fitted is kept with the party's part of the model.
 """
 
 from __future__ import annotations
@@ -26,16 +25,13 @@ from numpy.typing import NDArray
 
 from securefed.data.column import Column, gaps
 from securefed.data.column_types import column_type, plain_number
-from securefed.data.readings import POLICY, Policy, ReadColumn
+from securefed.data.readings import ReadColumn
 from securefed.data.rows import Rows
 from securefed.data.storage import ColumnStore, row_blocks
 from securefed.declare import check_choice
 from securefed.errors import DataError, Problems
 
 Array = NDArray[np.float64]
-Table = Mapping[str, NDArray[Any]]
-"""Columns by name: floats (NaN where missing), words ("" where missing), or days (NaT where missing)."""
-
 TRANSFORMS = ("none", "auto")
 FARTHEST = 16.0
 """Standard deviations from the mean beyond which a number is cut: one row cannot decide alone."""
@@ -69,56 +65,18 @@ class FittedColumns:
     """The least and the largest value of each of those numbers before they are scaled; others are cut."""
 
     def __post_init__(self) -> None:
-        self.count = len(self.mean)
-        """Numbers a row."""
         self.names = [name for column in self.source for name in column.names]
-        """The names of those numbers."""
+        """The names of the numbers that a row becomes."""
         own = np.array([name == column.name for column in self.source for name in column.names])
-        self._as_given: NDArray[np.bool_] = own
+        self.as_given: NDArray[np.bool_] = own
         """Whether each number is a column, not a spline, a category or an indicator that it became."""
         self.untransformed = np.flatnonzero(own) if own.any() else np.arange(len(own))
         """Which of those numbers are columns as they were given; all of them where none is."""
         self.kinds = {column.origin: column.taken for column in self.source}
-        """The type of each of the source's columns: "number", "words" or "date"."""
-        self.given = list(self.kinds)
-        """The names of the source's columns."""
+        """The source's columns by name, and their types: "number", "words" or "date"."""
 
-    @classmethod
-    def fit(
-        cls,
-        table: Table,
-        *,
-        transform: str = "none",
-        standardise: bool = True,
-        owner: str = "table",
-        policy: Policy = POLICY,
-    ) -> tuple[Self, Array]:
-        """Fit on these rows, and return the rows as numbers too."""
-        check_choice("transform", transform, TRANSFORMS)
-        fitted = partial(_columns, transform=transform, policy=policy, owner=owner)
-        numbers, source, _ = _converted(table, table, fitted, owner)
-        mean, scale = np.zeros(numbers.shape[1]), np.ones(numbers.shape[1])
-        columns = cls(source, mean, scale, tuple(policy.missing))
-        if standardise:
-            limits = _limits(numbers)
-            _warn_of_outliers(numbers, limits, columns.names, owner)
-            np.clip(numbers, *limits, out=numbers)
-            mean, scale = _moments(numbers)
-            if transform == "auto":
-                scale[~columns._as_given] *= np.sqrt(PENALTY)
-            columns = replace(columns, mean=mean, scale=scale, limits=limits)
-            columns._scale(numbers)
-        return columns, numbers
-
-    def apply(self, table: Table, owner: str = "table") -> tuple[Array, dict[str, int]]:
-        """Other rows by the same measure; and the columns with values that training did not know, counted."""
-        parts = {name: list(each) for name, each in groupby(self.source, lambda column: column.origin)}
-        numbers, _, unknown = _converted(table, parts, lambda name, values: parts[name], owner)
-        if (self.scale != 1).any() or self.mean.any():
-            self._scale(numbers)
-        return numbers, unknown
-
-    def _scale(self, numbers: Array) -> None:
+    def scaled(self, numbers: Array) -> None:
+        """Cut and scale numbers in place."""
         for block in row_blocks(len(numbers)):
             inside = numbers[block] if not self.limits.size else np.clip(numbers[block], *self.limits)
             with np.errstate(over="ignore"):
@@ -130,7 +88,7 @@ class FittedColumns:
         origins = np.array([column.origin for column in self.source for _ in column.names])
         rows = numbers[:: -(-len(numbers) // MOST_ROWS) or 1]
         codes = []
-        for name in self.given:
+        for name in self.kinds:
             group = rows[:, origins == name]
             several = group.shape[1] > 1
             codes.append(np.unique(group, axis=0, return_inverse=True)[1] if several else group[:, 0])
@@ -163,14 +121,69 @@ class FittedColumns:
         return columns
 
 
+Read = Callable[[str], ReadColumn]
+
+
+def prepare(
+    rows: Rows, chosen: Sequence[str], *, transform: str = "none", standardise: bool = True
+) -> tuple[FittedColumns, Array]:
+    """Fit the chosen columns on these rows, and return the rows as numbers too."""
+    check_choice("transform", transform, TRANSFORMS)
+    policy, problems = rows.policy, Problems(rows.name)
+    for name in policy.named:
+        with problems.gathered():
+            rows.require(name, "to be prepared")
+            if name not in chosen:
+                raise DataError(f"{rows.name}: column {name!r} is to be prepared and is not a feature")
+    fitted = partial(_columns, rows, transform)
+    numbers, source, readings, _ = _converted(chosen, partial(_read, rows), fitted, problems, rows.name)
+    width = numbers.shape[1]
+    columns = FittedColumns(source, np.zeros(width), np.ones(width), tuple(policy.missing), readings)
+    if standardise:
+        limits = _limits(numbers)
+        _warn_of_outliers(numbers, limits, columns.names, rows.name)
+        np.clip(numbers, *limits, out=numbers)
+        mean, scale = _moments(numbers)
+        if transform == "auto":
+            scale[~columns.as_given] *= np.sqrt(PENALTY)
+        columns = replace(columns, mean=mean, scale=scale, limits=limits)
+        columns.scaled(numbers)
+    return columns, numbers
+
+
+def prepared(columns: FittedColumns, rows: Rows) -> tuple[Array, dict[str, int]]:
+    """Return other rows as training prepared its own, and how many values of each column are new."""
+    parts = {name: list(each) for name, each in groupby(columns.source, lambda column: column.origin)}
+    read, problems = _as_in_training(columns, rows), Problems(rows.name)
+    numbers, *_, unknown = _converted(parts, read, lambda name, values: parts[name], problems, rows.name)
+    if (columns.scale != 1).any() or columns.mean.any():
+        columns.scaled(numbers)
+    return numbers, unknown
+
+
+def _as_in_training(columns: FittedColumns, rows: Rows) -> Read:
+    """Read other rows with the types and readings of the training."""
+    kinds, readings, missing = columns.kinds, columns.readings, columns.missing
+    return lambda name: rows.read(
+        name, "a feature", kind=kinds[name], missing=missing, reading=readings.get(name)
+    )
+
+
 def _converted(
-    table: Table, names: Iterable[str], columns: Callable[[str, NDArray[Any]], Iterable[Column]], owner: str
-) -> tuple[Array, tuple[Column, ...], dict[str, int]]:
-    """Read one column after the other, and return all as numbers, what they became, and unknown values."""
-    problems, source, unknown, store = Problems(owner), list[Column](), dict[str, int](), ColumnStore()
+    names: Iterable[str],
+    read: Read,
+    columns: Callable[[str, NDArray[Any]], Iterable[Column]],
+    problems: Problems,
+    owner: str,
+) -> tuple[Array, tuple[Column, ...], dict[str, str], dict[str, int]]:
+    """Read one column after the other. Everything wrong with the table is told at once.
+
+    Return all as numbers, what the columns became, how each was read, and how many values were not known.
+    """
+    source, readings, unknown, store = list[Column](), dict[str, str](), dict[str, int](), ColumnStore()
     for name in names:
         with problems.gathered():
-            values = table[name]
+            values, readings[name] = read(name)
             for column in columns(name, values):
                 part, strange = column.numbers(values, owner)
                 source.append(column)
@@ -178,110 +191,7 @@ def _converted(
                 if strange:
                     unknown[name] = max(strange, unknown.get(name, 0))
     problems.check()
-    return store.table(), tuple(source), unknown
-
-
-def _limits(numbers: Array) -> Array:
-    """Return what each column is cut to: the middle 95% of its values, and as much again on either side.
-
-    A column of mostly one value has no such middle and is not cut here.
-    """
-    low, high = np.array([np.quantile(column, MIDDLE) for column in numbers.T]).T
-    width = high - low
-    return np.where((width > 0.0) & (width < np.inf), [low - width, high + width], [[-np.inf], [np.inf]])
-
-
-def _warn_of_outliers(numbers: Array, limits: Array, names: Sequence[str], owner: str) -> None:
-    """Say which columns have values that cannot be meant."""
-    width = limits[1] - limits[0]
-    for place in np.flatnonzero(np.isfinite(width)).tolist():
-        away = np.maximum(limits[0, place] - numbers[:, place], numbers[:, place] - limits[1, place])
-        absurd = away > ABSURD * width[place]
-        if absurd.any():
-            value = numbers[int(np.argmax(away)), place]
-            warnings.warn(
-                f"{owner}: column {names[place]!r} has {int(absurd.sum())} values far from all others, such "
-                f"as {value:.4g}; they are cut to {limits[0, place]:.4g} to {limits[1, place]:.4g}. Look "
-                "whether they stand for something missing",
-                OutlierWarning,
-                stacklevel=2,
-            )
-
-
-def _columns(name: str, values: NDArray[Any], transform: str, policy: Policy, owner: str) -> Iterator[Column]:
-    """Yield a column as it is fitted, or the parts of one whose type has several forms."""
-    kind, form = column_type(values), policy.dates.get(name)
-    one_hot = name in (policy.one_hot or ())
-    if form is not None and form not in kind.forms:
-        raise DataError(f"{owner}: dates: column {name!r} holds {kind.plural}, not dates")
-    if kind.part is None or kind.reference is None:
-        yield Column.of(name, values, transform, one_hot=one_hot, owner=owner, policy=policy)
-        return
-    known = values[values == values]
-    if not len(known):
-        raise DataError(gaps(owner, name, values != values))
-    if form is None and transform != "auto":
-        ways = " or ".join(f"dates = {{ {name} = {each!r} }}" for each in kind.forms)
-        raise DataError(
-            f"{owner}: column {name!r} holds {kind.plural} such as {known[0]}; say {ways}, "
-            f"or one_hot = [{name!r}]"
-        )
-    reference = kind.reference(known)
-    for part in kind.forms[form or next(iter(kind.forms))]:
-        cut, origin = kind.part(values, part, reference), {"given": name, "part": part, "newest": reference}
-        part_name = f"{name}.{part}"
-        yield Column.of(part_name, cut, transform, one_hot=one_hot, owner=owner, policy=policy, **origin)
-
-
-def _moments(numbers: Array) -> tuple[Array, Array]:
-    """Return mean and deviation of each column, also where squares would leave a float's range."""
-    blocks = list(row_blocks(len(numbers)))
-    size = np.max([np.abs(numbers[block]).max(axis=0) for block in blocks], axis=0)
-    size = np.where(size > 0, size, 1.0)
-    mean = np.sum([(numbers[block] / size).sum(axis=0) for block in blocks], axis=0) / len(numbers)
-    squares = [((numbers[block] / size - mean) ** 2).sum(axis=0) for block in blocks]
-    scale = np.sqrt(np.sum(squares, axis=0) / len(numbers))
-    constant = scale <= 1e-12
-    return mean * size, np.where(constant, size, scale * size)
-
-
-# A party's table, as its policy says. Files and frames go this way, in party processes and in Python.
-
-
-class Features(Mapping[str, NDArray[Any]]):
-    """Feature columns that are read when they are asked for, and how each was read."""
-
-    def __init__(self, names: Collection[str], read: Callable[[str], ReadColumn]) -> None:
-        self._names, self._read = names, read
-        self.readings: dict[str, str] = {}
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        values, self.readings[name] = self._read(name)
-        return values
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-def prepare(
-    rows: Rows, chosen: Sequence[str], *, transform: str = "none", standardise: bool = True
-) -> tuple[FittedColumns, Array]:
-    """Fit the chosen columns on these rows, and return the rows as numbers too."""
-    policy, problems, table = rows.policy, Problems(rows.name), Features(chosen, partial(_read, rows))
-    for name in policy.named:
-        with problems.gathered():
-            rows.require(name, "to be prepared")
-            if name not in chosen:
-                raise DataError(f"{rows.name}: column {name!r} is to be prepared and is not a feature")
-    with problems.gathered():
-        columns, numbers = FittedColumns.fit(
-            table, transform=transform, standardise=standardise, owner=rows.name, policy=policy
-        )
-    problems.check()
-    return replace(columns, readings=table.readings), numbers
+    return store.table(), tuple(source), readings, unknown
 
 
 def _read(rows: Rows, name: str) -> ReadColumn:
@@ -302,26 +212,73 @@ def _read(rows: Rows, name: str) -> ReadColumn:
     return read
 
 
-def prepared(columns: FittedColumns, rows: Rows) -> tuple[Array, dict[str, int]]:
-    """Return other rows as training prepared its own, and how many values of each column are new."""
-    return columns.apply(_features(columns, rows), rows.name)
+def _columns(rows: Rows, transform: str, name: str, values: NDArray[Any]) -> Iterator[Column]:
+    """Yield a column as it is fitted, or the parts of one whose type has several forms."""
+    owner, policy = rows.name, rows.policy
+    kind, form = column_type(values), policy.dates.get(name)
+    fitted = partial(Column.of, transform=transform, one_hot=name in (policy.one_hot or ()), owner=owner)
+    if form is not None and form not in kind.forms:
+        raise DataError(f"{owner}: dates: column {name!r} holds {kind.plural}, not dates")
+    if kind.part is None or kind.reference is None:
+        yield fitted(name, values, policy=policy)
+        return
+    known = values[values == values]
+    if not len(known):
+        raise DataError(gaps(owner, name, values != values))
+    if form is None and transform != "auto":
+        ways = " or ".join(f"dates = {{ {name} = {each!r} }}" for each in kind.forms)
+        raise DataError(
+            f"{owner}: column {name!r} holds {kind.plural} such as {known[0]}; say {ways}, "
+            f"or one_hot = [{name!r}]"
+        )
+    reference = kind.reference(known)
+    for part in kind.forms[form or next(iter(kind.forms))]:
+        origin: dict[str, Any] = {"given": name, "part": part, "newest": reference}
+        yield fitted(f"{name}.{part}", kind.part(values, part, reference), policy=policy, **origin)
 
 
-def _features(columns: FittedColumns, rows: Rows) -> Features:
-    """The columns of other rows, of the types and readings of the training."""
-    kinds, readings, missing = columns.kinds, columns.readings, columns.missing
+def _limits(numbers: Array) -> Array:
+    """Return what each column is cut to: the middle 95% of its values, and as much again on either side.
 
-    def read(name: str) -> ReadColumn:
-        return rows.read(name, "a feature", kind=kinds[name], missing=missing, reading=readings.get(name))
+    A column of mostly one value has no such middle and is not cut here.
+    """
+    low, high = np.array([np.quantile(column, MIDDLE) for column in numbers.T]).T
+    width = high - low
+    return np.where((width > 0.0) & (width < np.inf), [low - width, high + width], [[-np.inf], [np.inf]])
 
-    return Features(kinds, read)
+
+def _warn_of_outliers(numbers: Array, limits: Array, names: Sequence[str], owner: str) -> None:
+    width = limits[1] - limits[0]
+    for place in np.flatnonzero(np.isfinite(width)).tolist():
+        away = np.maximum(limits[0, place] - numbers[:, place], numbers[:, place] - limits[1, place])
+        absurd = away > ABSURD * width[place]
+        if absurd.any():
+            value = numbers[int(np.argmax(away)), place]
+            text = (
+                f"{owner}: column {names[place]!r} has {int(absurd.sum())} values far from all others, such "
+                f"as {value:.4g}; they are cut to {limits[0, place]:.4g} to {limits[1, place]:.4g}. Look "
+                "whether they stand for something missing"
+            )
+            warnings.warn(text, OutlierWarning, stacklevel=2)
+
+
+def _moments(numbers: Array) -> tuple[Array, Array]:
+    """Return mean and deviation of each column, also where squares would leave a float's range."""
+    blocks = list(row_blocks(len(numbers)))
+    size = np.max([np.abs(numbers[block]).max(axis=0) for block in blocks], axis=0)
+    size = np.where(size > 0, size, 1.0)
+    mean = np.sum([(numbers[block] / size).sum(axis=0) for block in blocks], axis=0) / len(numbers)
+    squares = [((numbers[block] / size - mean) ** 2).sum(axis=0) for block in blocks]
+    scale = np.sqrt(np.sum(squares, axis=0) / len(numbers))
+    constant = scale <= 1e-12
+    return mean * size, np.where(constant, size, scale * size)
 
 
 def decided(columns: FittedColumns, rows: Rows) -> list[str]:
     """What becomes of gaps and dates, in words."""
-    told, table = [], _features(columns, rows)
+    told, read = [], _as_in_training(columns, rows)
     for column in columns.source:
-        values = table[column.origin]
+        values = read(column.origin).values
         gone = int((values == "").sum() if column.taken == "words" else (values != values).sum())
         if column.part:
             newest = np.datetime64(int(column.newest), "D")
@@ -351,9 +308,8 @@ def choose_columns(
             if name in special:
                 raise DataError(f"{rows.name}: column {name!r} is the id, label, weight or offset")
     problems.check()
-    chosen = [name for name in rows.fields if name not in special and name not in drop]
-    if columns is not None:
-        chosen = list(columns)
+    left = (name for name in rows.fields if name not in special and name not in drop)
+    chosen = list(left if columns is None else columns)
     if not chosen:
         raise DataError(f"{rows.name}: no feature columns are left")
     return chosen

@@ -120,7 +120,7 @@ def _data(party: PartyFile) -> Findings:
         yield _good("ids", f"{name}: {len(data.ids):,}, each once, such as {next(iter(data.ids))!r}")
     if data.labels is not None:
         yield _good("label", f"{settings.label}: {_told(data.targets, data.labels)}")
-    yield _good("columns", f"{columns.count} numbers a row from {len(columns.given)} columns")
+    yield _good("columns", f"{len(columns.names)} numbers a row from {len(columns.kinds)} columns")
     # What a run takes beside the peers' columns, which nobody knows yet.
     due, there = BASE_MEMORY + TABLE_COPIES * data.features.nbytes, machine_memory()
     text = f"a run on this table takes about {due >> 20:,} MiB, this process may use {there >> 20:,} MiB"

@@ -16,6 +16,7 @@ from securefed import Party
 from securefed.data.column import DEGREE, FEW, _spline
 from securefed.data.columns import FARTHEST, FittedColumns
 from securefed.errors import DataError
+from tests.data.fitting import apply, fit
 
 RNG = np.random.default_rng(0)
 AGE, CODE = RNG.normal(40, 10, 400), RNG.choice([1.0, 2.0, 5.0], 400)
@@ -26,7 +27,7 @@ TABLE: dict[str, NDArray[Any]] = {"age": AGE, "code": CODE, "region": REGION}
 
 def test_auto_makes_splines_levels_rare_ones_and_indicators() -> None:
     gaps = {**TABLE, "age": np.where(RNG.random(400) < 0.1, np.nan, AGE)}
-    columns, numbers = FittedColumns.fit(gaps, transform="auto")
+    columns, numbers = fit(gaps, transform="auto")
     names = columns.names
     assert names[0] == "age" and "age~1" in names and "age?" in names
     assert {"code=1", "code=2", "code=5", "region=north", "region=(rare)"} <= set(names)
@@ -36,16 +37,16 @@ def test_auto_makes_splines_levels_rare_ones_and_indicators() -> None:
 
 
 def test_other_rows_are_matched_by_name_and_survive_arrays() -> None:
-    columns, numbers = FittedColumns.fit(TABLE, transform="auto")
+    columns, numbers = fit(TABLE, transform="auto")
     again = FittedColumns.from_arrays(columns.to_arrays())
     turned = {name: TABLE[name] for name in reversed(TABLE)}
-    found, unknown = again.apply(turned)
+    found, unknown = apply(again, turned)
     assert np.array_equal(found, numbers) and not unknown
 
 
 def test_unknown_categories_are_counted_where_there_is_no_place_for_them() -> None:
-    columns, _ = FittedColumns.fit({"region": np.array(["a", "b"] * 50)}, transform="auto")
-    found, unknown = columns.apply({"region": np.array(["a", "c", "c"])})
+    columns, _ = fit({"region": np.array(["a", "b"] * 50)}, transform="auto")
+    found, unknown = apply(columns, {"region": np.array(["a", "c", "c"])})
     assert unknown == {"region": 2}
     assert np.allclose(found[1] * columns.scale + columns.mean, 0)
 
@@ -66,18 +67,18 @@ def test_rows_of_another_kind_are_refused(rows: dict[str, NDArray[Any]], said: s
 
 def test_scales_do_not_matter_and_nothing_is_far_away() -> None:
     wild = {str(e): RNG.standard_cauchy(300) * 10.0**e for e in (-300, -9, 0, 9, 300)}
-    _, numbers = FittedColumns.fit(wild)
+    _, numbers = fit(wild)
     assert np.isfinite(numbers).all() and np.abs(numbers).max() <= FARTHEST
     assert numbers.std(axis=0).min() > 0.1
-    _, constant = FittedColumns.fit({"x": np.full(20, 7.3), "y": np.zeros(20)})
+    _, constant = fit({"x": np.full(20, 7.3), "y": np.zeros(20)})
     assert not constant.any()
 
 
 def test_splines_bend_what_a_line_cannot() -> None:
     x = RNG.uniform(-3, 3, 500)
     y = np.cos(2 * x)
-    _, line = FittedColumns.fit({"x": x})
-    _, bent = FittedColumns.fit({"x": x}, transform="auto")
+    _, line = fit({"x": x})
+    _, bent = fit({"x": x}, transform="auto")
     fits = [r2_score(y, Ridge(1e-3).fit(part, y).predict(part)) for part in (line, bent)]
     assert fits[0] < 0.2 < 0.45 < fits[1]
 
@@ -101,7 +102,7 @@ def test_splines_between_neighbouring_floats_are_numbers(knots: list[float]) -> 
 
 def test_few_values_keep_their_order_too() -> None:
     x = RNG.integers(0, FEW, 500).astype(float)
-    columns, _ = FittedColumns.fit({"x": x}, transform="auto")
+    columns, _ = fit({"x": x}, transform="auto")
     assert columns.names[0] == "x" and len(columns.names) == FEW + 1
 
 
@@ -153,7 +154,7 @@ def test_names_that_come_or_go_are_told() -> None:
 def test_auto_takes_a_frame_of_numbers_and_words_and_says_what_it_does_not_know() -> None:
     party = Party("shop", Frame(TABLE), transform="auto")
     ready, fitted = party.fitted()
-    assert ready.features.shape[0] == 400 and fitted.given == list(TABLE)
+    assert ready.features.shape[0] == 400 and list(fitted.kinds) == list(TABLE)
     plain = {"region": np.array(["a", "b"] * 20)}
     _, fitted = Party("shop", Frame(plain), transform="auto").fitted()
     new = Party("shop", Frame({"region": np.array(["a", "z"])}), transform="auto")
@@ -163,7 +164,7 @@ def test_auto_takes_a_frame_of_numbers_and_words_and_says_what_it_does_not_know(
 
 def test_what_auto_derives_is_penalised_more_than_the_column() -> None:
     """In the scale of its numbers: a spline's are sqrt(30) smaller, the column itself has variance 1."""
-    columns, numbers = FittedColumns.fit({"x": np.random.default_rng(0).normal(size=400)}, transform="auto")
+    columns, numbers = fit({"x": np.random.default_rng(0).normal(size=400)}, transform="auto")
     spread = dict(zip(columns.names, numbers.std(axis=0), strict=True))
     assert spread.pop("x") == pytest.approx(1.0)
     assert list(spread.values()) == pytest.approx([30.0**-0.5] * len(spread))

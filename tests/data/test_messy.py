@@ -19,6 +19,7 @@ from securefed.data.rows import read_rows
 from securefed.errors import DataError, SettingError
 from securefed.process.own_data import prepare_columns
 from securefed.settings.party import DataSettings
+from tests.data.fitting import apply, fit
 
 FILE = """\
 id,born,joined,income,region,grade,late
@@ -87,29 +88,27 @@ def test_everything_that_is_wrong_is_one_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize("impute", ["median", "most-frequent"])
 def test_what_is_filled_comes_from_the_training_rows_alone(impute: str) -> None:
     trained = {"x": np.array([1.0, 1.0, 2.0, 9.0, np.nan]), "w": np.array(["a", "a", "b", "", "a"])}
-    columns, _ = FittedColumns.fit(trained, standardise=False, policy=Policy(impute=impute))
-    numbers, unknown = columns.apply({"x": np.array([np.nan, 100.0]), "w": np.array(["", "b"])})
+    columns, _ = fit(trained, standardise=False, policy=Policy(impute=impute))
+    numbers, unknown = apply(columns, {"x": np.array([np.nan, 100.0]), "w": np.array(["", "b"])})
     assert numbers.tolist() == [[1.5 if impute == "median" else 1.0, 1, 0], [100.0, 0, 1]] and not unknown
 
 
 def test_a_gap_that_training_did_not_have_is_filled_and_told_where_gaps_are_marked() -> None:
-    columns, _ = FittedColumns.fit(
-        {"x": np.array([1.0, 2.0, 6.0])}, policy=Policy(impute="indicator"), standardise=False
-    )
-    assert columns.apply({"x": np.array([np.nan])})[0].tolist() == [[2.0]]
-    assert columns.apply({"x": np.array([np.nan])})[1] == {"x": 1}
+    columns, _ = fit({"x": np.array([1.0, 2.0, 6.0])}, policy=Policy(impute="indicator"), standardise=False)
+    assert apply(columns, {"x": np.array([np.nan])})[0].tolist() == [[2.0]]
+    assert apply(columns, {"x": np.array([np.nan])})[1] == {"x": 1}
     with pytest.raises(DataError, match="column 'x' has no values at all"):
-        FittedColumns.fit({"x": np.array([1.0])})[0].apply({"x": np.array([np.nan])})
+        apply(fit({"x": np.array([1.0])})[0], {"x": np.array([np.nan])})
 
 
 def test_rare_categories_and_unknown_ones() -> None:
     words = {"w": np.array(["a"] * 5 + ["b"] * 5 + ["c", "d"])}
-    columns, numbers = FittedColumns.fit(words, policy=Policy(rare=2, unknown="refuse"), standardise=False)
+    columns, numbers = fit(words, policy=Policy(rare=2, unknown="refuse"), standardise=False)
     assert columns.names == ["w=a", "w=b", "w=(rare)"] and numbers[-1].tolist() == [0, 0, 1]
     again = FittedColumns.from_arrays(columns.to_arrays())
-    assert again.apply({"w": np.array(["c"])})[0].tolist() == [[0, 0, 1]]
+    assert apply(again, {"w": np.array(["c"])})[0].tolist() == [[0, 0, 1]]
     with pytest.raises(DataError, match="column 'w' has 'e', which training did not have"):
-        again.apply({"w": np.array(["a", "e"])})
+        apply(again, {"w": np.array(["a", "e"])})
 
 
 @pytest.mark.parametrize(

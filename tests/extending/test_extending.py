@@ -23,7 +23,6 @@ from securefed.audit import audit
 from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
 from securefed.crypto import register as register_scheme
 from securefed.crypto.wire import Scheme
-from securefed.data.columns import FittedColumns
 from securefed.declare import number, setting
 from securefed.errors import BadKey, SettingError
 from securefed.models.local import sigmoid
@@ -43,6 +42,7 @@ from securefed.settings import LinearSettings
 from securefed.settings.objectives import OBJECTIVE_SETTINGS
 from securefed.settings.run import RunSettings
 from securefed.transport import get_network, run_local
+from tests.data.fitting import fit
 from tests.docs.settings_tables import settings_tables
 from tests.extending import toy, weighted
 
@@ -174,9 +174,7 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
     found = []
     for name in names:
         save_shard(tmp_path / name, name, shared, "instance", trained[name])
-        write_arrays(
-            tmp_path / "prepared", FittedColumns.fit({"a": own[name][:, 0]}, owner=name)[0].to_arrays()
-        )
+        write_arrays(tmp_path / "prepared", fit({"a": own[name][:, 0]})[0].to_arrays())
         part = read_shard(tmp_path / name, tmp_path / "prepared", shared).part
         assert isinstance(part, LinearScorer)
         found.append(part.model.parameters)

@@ -19,6 +19,7 @@ from securefed.data.columns import FittedColumns, OutlierWarning
 from securefed.errors import DataError, SettingError
 from securefed.labels.calibration import FREE_VARIANCE, ClassCurve, least_rows
 from securefed.labels.quality import QualityWarning
+from tests.data.fitting import apply, fit
 
 Array = NDArray[np.float64]
 
@@ -145,13 +146,11 @@ def test_one_absurd_value_is_told_and_decides_nothing() -> None:
 
 def test_limits_are_kept_and_malformed_ones_refused() -> None:
     rng = np.random.default_rng(5)
-    fitted, numbers = FittedColumns.fit(
-        {"x": rng.normal(size=100), "rare": (np.arange(100) < 1).astype(float)}
-    )
+    fitted, numbers = fit({"x": rng.normal(size=100), "rare": (np.arange(100) < 1).astype(float)})
     again = FittedColumns.from_arrays(fitted.to_arrays())
     other = {"x": np.array([1e9, 0.0]), "rare": np.array([1.0, 0.0])}
-    assert np.array_equal(again.apply(other)[0], fitted.apply(other)[0])
-    assert again.apply(other)[0][0, 0] < 8.0 and again.apply(other)[0][0, 1] == numbers[0, 1]
+    assert np.array_equal(apply(again, other)[0], apply(fitted, other)[0])
+    assert apply(again, other)[0][0, 0] < 8.0 and apply(again, other)[0][0, 1] == numbers[0, 1]
     with pytest.raises(DataError, match="limits"):
         FittedColumns.from_arrays({**fitted.to_arrays(), "limits": np.zeros((2, 1))})
 

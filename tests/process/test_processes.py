@@ -19,9 +19,9 @@ from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.audit.verify import verify
 from securefed.cli import main
-from securefed.data.columns import FittedColumns
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.settings.run import RunSettings
+from tests.data.fitting import apply, fit
 from tests.process.parties import NOTARY, PASSPHRASE, Fleet, reached
 
 TWO = {"shop": 3, "bank": 2}
@@ -46,8 +46,8 @@ def simulated(fleet: Fleet, **settings: Any) -> dict[str, Any]:
     for name in names:
         # Standardised on all rows that the party has, as the command does.
         table = people.part(name)
-        columns, _ = FittedColumns.fit({str(i): table[people.known[name], i] for i in range(table.shape[1])})
-        numbers, _ = columns.apply({str(i): table[rows, i] for i in range(table.shape[1])})
+        columns, _ = fit({str(i): table[people.known[name], i] for i in range(table.shape[1])})
+        numbers, _ = apply(columns, {str(i): table[rows, i] for i in range(table.shape[1])})
         labels = people.labels[rows] if name == people.label_party else None
         parties.append(Party(name, numbers, labels=labels))
     third = {} if len(names) == 2 else {"key_holder": NOTARY}
