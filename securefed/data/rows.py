@@ -43,10 +43,13 @@ class Fields(UserDict[str, Any]):
     """The columns of a table in memory: a frame's or an array's. `kinds`: types that it declares itself."""
 
     def __init__(
-        self, columns: Mapping[str, Sequence[object] | None], rows: int, kinds: Mapping[str, str]
+        self,
+        columns: Mapping[str, Sequence[object] | None],
+        rows: int,
+        kinds: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(columns)
-        self.rows, self.kinds = rows, kinds
+        self.rows, self.kinds = rows, kinds or {}
 
     def numbers(self, column: str) -> NDArray[np.float64] | None:
         """A column as numbers if all its fields are plain numbers."""
@@ -86,7 +89,7 @@ class FileFields(Fields):
                     self._numbers.drop(column)
                     others[column] = None
         texts = self._read(others) if others else {}
-        super().__init__({**names, **texts}, rows, {})
+        super().__init__({**names, **texts}, rows)
         self._check(*map(len, texts.values()))
 
     def _check(self, *counts: int) -> None:
@@ -155,7 +158,6 @@ class Rows:
         return self.fields.rows
 
     def require(self, name: str, purpose: str) -> None:
-        """Refuse a name that the file does not have."""
         if name not in self.fields:
             near = get_close_matches(name, self.fields, 1, cutoff=0.7)
             hint = f"did you mean {near[0]!r}? " if near else ""
@@ -199,11 +201,10 @@ def read_rows(path: Path, policy: Policy = POLICY) -> Rows:
     if not path.exists():
         raise DataError(f"{path}: no such file")
     ending = path.suffix.lower()
-    if ending in PARQUET or ending == ".npy":
-        blocks = _parquet_blocks if ending in PARQUET else _npy_blocks
-        return Rows(path.name, FileFields(path, blocks), policy)
-    csv_blocks = partial(_csv_blocks, separator=policy.separator)
-    return Rows(path.name, FileFields(path, csv_blocks, keep_texts=policy.decimal == ","), policy)
+    text = partial(_csv_blocks, separator=policy.separator)
+    blocks = _parquet_blocks if ending in PARQUET else _npy_blocks if ending == ".npy" else text
+    keep_texts = blocks is text and policy.decimal == ","
+    return Rows(path.name, FileFields(path, blocks, keep_texts=keep_texts), policy)
 
 
 def rows_of(owner: str, table: Any, names: Sequence[str], policy: Policy = POLICY) -> Rows:
@@ -211,17 +212,14 @@ def rows_of(owner: str, table: Any, names: Sequence[str], policy: Policy = POLIC
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError(f"{owner}: column {few(repeated)} occurs more than once")
-    columns: dict[str, Sequence[object]] = {}
-    kinds: dict[str, str] = {}
-    for place, name in enumerate(names):
-        if not hasattr(table, "iloc"):
-            columns[name] = table[:, place]
-            continue
-        series = table.iloc[:, place]
-        columns[name] = series.to_numpy()
-        if str(series.dtype) == "category":  # words, whatever they look like
-            kinds[name] = "words"
-    return Rows(owner, Fields(columns, len(table), kinds), policy)
+    if not hasattr(table, "iloc"):
+        return Rows(owner, Fields(dict(zip(names, table.T, strict=True)), len(table)), policy)
+    series = {name: table.iloc[:, place] for place, name in enumerate(names)}
+    # Categories are words, whatever they look like.
+    kinds = {name: "words" for name, each in series.items() if str(each.dtype) == "category"}
+    return Rows(
+        owner, Fields({name: each.to_numpy() for name, each in series.items()}, len(table), kinds), policy
+    )
 
 
 def _csv_blocks(path: Path, chosen: Collection[str], separator: str | None) -> Blocks:
@@ -233,13 +231,11 @@ def _csv_blocks(path: Path, chosen: Collection[str], separator: str | None) -> B
         if first is None:
             raise DataError(f"{path.name}: the file is empty")
         header, line = tuple(name.strip() for name in first), 2
-        while body := list(islice(lines, BLOCK_ROWS)):
+        while (body := list(islice(lines, BLOCK_ROWS))) or line == 2:
             check_rows(path.name, header, body, line)
             columns = dict(zip(header, zip(*body, strict=True), strict=True))
             yield {name: columns[name] for name in chosen or header}
             line += len(body)
-        if line == 2:
-            raise DataError(f"{path.name}: a header and no rows")
 
 
 def check_rows(name: str, header: Sequence[str], body: Sequence[Sequence[str]], first_line: int) -> None:
@@ -284,13 +280,22 @@ def _separator(stream: TextIO) -> str:
 
 
 @contextmanager
+def _readable(path: Path, wrong: str = "cannot be read", *errors: type[Exception]) -> Iterator[None]:
+    """What goes wrong with a file becomes one line."""
+    kinds: tuple[type[Exception], ...] = (OSError, *errors)
+    try:
+        yield
+    except kinds as error:
+        line = (getattr(error, "strerror", None) or str(error).strip()).split("\n", 1)[0]
+        raise DataError(f"{path}: {wrong} ({line})") from None
+
+
+@contextmanager
 def reading_text(path: Path) -> Iterator[TextIO]:
     """Open a text file; what is wrong with it becomes one line."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with _readable(path), path.open(encoding="utf-8-sig", newline="") as stream:
             yield stream
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise DataError(
             f'{path.name}: not a text file in UTF-8; a spreadsheet saves one as "CSV UTF-8"'
@@ -302,28 +307,24 @@ def reading_text(path: Path) -> Iterator[TextIO]:
 def _parquet_blocks(path: Path, chosen: Collection[str]) -> Blocks:
     parquet = require("pyarrow.parquet", extra="parquet")
     arrow = require("pyarrow", extra="parquet")
-    try:
-        with parquet.ParquetFile(path) as file:
-            if file.metadata.num_rows == 0 or file.metadata.num_columns == 0:
-                raise DataError(f"{path.name}: no rows")
-            for batch in file.iter_batches(columns=list(chosen) or None):
-                # Floats as they are; all else as Python has it, so that no digit of an id is lost.
-                yield {
-                    name: column.to_numpy(zero_copy_only=False)
-                    if str(column.type) in ("double", "float")
-                    else column.to_pylist()
-                    for name, column in zip(batch.schema.names, batch.columns, strict=True)
-                }
-    except (OSError, arrow.ArrowException) as error:
-        raise DataError(f"{path}: not a Parquet file that can be read ({_first(error)})") from None
+    wrong = "not a Parquet file that can be read"
+    with _readable(path, wrong, arrow.ArrowException), parquet.ParquetFile(path) as file:
+        if file.metadata.num_rows == 0 or file.metadata.num_columns == 0:
+            raise DataError(f"{path.name}: no rows")
+        for batch in file.iter_batches(columns=list(chosen) or None):
+            # Floats as they are; all else as Python has it, so that no digit of an id is lost.
+            yield {
+                name: column.to_numpy(zero_copy_only=False)
+                if str(column.type) in ("double", "float")
+                else column.to_pylist()
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
 
 
 def _npy_blocks(path: Path, chosen: Collection[str]) -> Blocks:
     """A matrix, whose columns are called by their numbers, or a table with named fields."""
-    try:
+    with _readable(path, "not a numpy file that can be read", ValueError):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not a numpy file that can be read ({_first(error)})") from None
     named = array.dtype.names
     if not (array.ndim == 1 if named else array.ndim == 2 and array.dtype.kind in "fiub"):
         raise DataError(f"{path.name}: an array of shape {array.shape}, rows and columns are expected")
@@ -336,29 +337,20 @@ def _npy_blocks(path: Path, chosen: Collection[str]) -> Blocks:
         yield {name: part.tolist() if chosen else np.array(part) for name, part in values.items()}
 
 
-def _first(error: BaseException) -> str:
-    return str(error).strip().split("\n", 1)[0]
-
-
 def _version(path: Path) -> tuple[int, int, int]:
     """What a file has another one of when it was written again."""
-    try:
+    with _readable(path):
         status = path.stat()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, for a checkpoint. It stays with its owner."""
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    with _readable(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def few(names: Iterable[str], most: int = 30) -> str:
-    """Return names of columns for a message: all of them unless there are very many."""
+    """Name columns in a message: all of them unless there are very many."""
     listed = list(names)
     return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")
