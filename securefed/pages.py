@@ -89,7 +89,6 @@ def term(word: str, shown: str | None = None) -> str:
 
 
 def glossary(words: Iterable[str]) -> str:
-    """The explanations."""
     listed = "".join(
         f'<dt id="term-{word.replace(" ", "-")}">{escape(word)}</dt><dd>{escape(GLOSSARY[word])}</dd>'
         for word in words
@@ -98,7 +97,6 @@ def glossary(words: Iterable[str]) -> str:
 
 
 def badge(text: str, kind: str) -> str:
-    """`kind`: "good", "part" or "bad"."""
     return f'<span class="badge {kind}">{escape(text)}</span>'
 
 
@@ -127,7 +125,6 @@ def table(
 
 
 def page(title: str, body: str) -> str:
-    """The whole file."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'

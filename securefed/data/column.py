@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.column_types import all_forms, part_type
+from securefed.data.column_types import all_forms, type_with
 from securefed.data.readings import IMPUTES, POLICY, UNKNOWNS, Policy
 from securefed.declare import check_choice
 from securefed.errors import DataError
@@ -38,8 +38,6 @@ KEPT: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One column of the source, and what becomes of it."""
-
     name: str
     kind: str
     """"number" or "words"."""
@@ -65,13 +63,12 @@ class Column:
 
     @property
     def origin(self) -> str:
-        """The source's column."""
         return self.given or self.name
 
     @property
     def taken(self) -> str:
         """The type of the source's column (securefed.data.column_types)."""
-        return part_type(self.part).name if self.part else self.kind
+        return type_with(self.part).name if self.part else self.kind
 
     @property
     def names(self) -> list[str]:
@@ -85,7 +82,7 @@ class Column:
 
     def numbers(self, values: NDArray[Any], owner: str) -> tuple[Array, int]:
         """Its part of the table, and how many values were not known in training."""
-        if self.part and (cut := part_type(self.part).part) is not None:
+        if self.part and (cut := type_with(self.part).part) is not None:
             values = cut(values, self.part, self.newest)
         number = self.kind == "number"
         gone = _gone(values)
@@ -178,7 +175,6 @@ class Column:
 
 
 def _gone(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which values are missing or infinite."""
     gone: NDArray[np.bool_] = ~np.isfinite(values) if values.dtype.kind == "f" else values == ""
     return gone
 

@@ -1,7 +1,6 @@
 """The types that a column may have, one entry each.
 
-A type says how the text of a field is read and what its values become. The readers of files and frames,
-the messages, the settings and the fitted columns all look here.
+A type says how the text of a field is read and what its values become.
 
 | type   | read as                                  | becomes                                |
 |--------|------------------------------------------|----------------------------------------|
@@ -9,8 +8,7 @@ the messages, the settings and the fitted columns all look here.
 | date   | 2024-12-31, 31.12.2024; 31/12/2024       | an age in years; year, month, weekday  |
 | words  | anything else                            | one-hot columns                        |
 
-To add a type, write its parser and its parts and add one entry to `TYPES`; the entry of dates is the example.
-From outside the package, `register` it (docs/extending.md).
+To add a type, add an entry to `TYPES`, or `register` one from outside of the package (docs/extending.md).
 
 A date becomes its age in years at the newest date of the training rows ("age"), or its year as a number and
 its month and weekday as categories ("parts").
@@ -212,7 +210,6 @@ def register(entry: ColumnType) -> None:
 
 
 def column_type(values: NDArray[Any]) -> ColumnType:
-    """The type of a column that was read."""
     return next((each for each in TYPES if each.numpy_kind == values.dtype.kind), TYPES[-1])
 
 
@@ -221,11 +218,6 @@ def all_forms() -> dict[str, tuple[str, ...]]:
     return {form: parts for each in TYPES for form, parts in each.forms.items()}
 
 
-def type_of_form(form: str) -> ColumnType:
-    """The type that has this form."""
-    return next(each for each in TYPES if form in each.forms)
-
-
-def part_type(part: str) -> ColumnType:
-    """The type that this part is of."""
-    return next(each for each in TYPES if any(part in parts for parts in each.forms.values()))
+def type_with(word: str) -> ColumnType:
+    """The type that has this form or part."""
+    return next(each for each in TYPES if any(word in (form, *parts) for form, parts in each.forms.items()))

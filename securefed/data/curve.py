@@ -65,7 +65,6 @@ def _elligator(r: int) -> int:
 
 
 def multiply(scalar: bytes, points: Iterable[bytes]) -> list[bytes]:
-    """Each point times the scalar."""
     key = X25519PrivateKey.from_private_bytes(scalar)
     try:
         return [key.exchange(X25519PublicKey.from_public_bytes(point)) for point in points]

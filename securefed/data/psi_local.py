@@ -83,7 +83,6 @@ def shuffled(count: int) -> Rows:
 
 
 def masked(scalar: bytes, digests: bytes) -> bytes:
-    """Return scalar H(x) for each."""
     return b"".join(curve.multiply(scalar, _points_of(digests)))
 
 

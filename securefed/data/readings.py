@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.column_types import TYPES, ColumnType, Reading, all_forms, type_of_form
+from securefed.data.column_types import TYPES, ColumnType, Reading, all_forms, type_with
 from securefed.declare import Declared, check_choice, check_names, choice, flag, integer, optional, setting
 from securefed.errors import DataError, SettingError
 
@@ -115,7 +115,7 @@ class Policy(Declared):
 
     def kind(self, column: str) -> str | None:
         """The type that the settings give a column, if they do."""
-        return type_of_form(self.dates[column]).name if column in self.dates else None
+        return type_with(self.dates[column]).name if column in self.dates else None
 
     def way(self, column: str, transform: str) -> str:
         """How gaps of a column are filled."""

@@ -56,7 +56,6 @@ class Fields(UserDict[str, Any]):
         return None
 
     def each(self, column: str) -> Iterator[object]:
-        """The fields of a column, one after the other."""
         return iter(self[column])
 
     def __getitem__(self, column: str) -> Sequence[object]:

@@ -61,7 +61,6 @@ class ColumnStore:
         """The start and the bytes of each part of a column."""
 
     def append(self, key: object, numbers: Array) -> None:
-        """Append numbers to a column."""
         place = self._file.seek(0, os.SEEK_END), self._file.write(numbers.astype(np.float64).tobytes())
         self._places.setdefault(key, []).append(place)
 

@@ -1,9 +1,1 @@
-"""The account of a run.
-
-summary     rounds, result.json and timing.json of one party
-page        all of it as one HTML page with plots (svg)
-"""
-
-from __future__ import annotations
-
-__all__: list[str] = []
+"""The account of a run: result.json and timing.json of a party (summary), and an HTML page (page)."""

@@ -29,7 +29,6 @@ QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def seconds(value: float) -> str:
-    """A time as people read it."""
     if value < 0.995:
         return f"{1000 * value:.0f} ms"
     if value < 120:
@@ -39,7 +38,6 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes as people read them."""
     for unit in ("B", "kB", "MB"):
         if value < 1000:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
@@ -104,18 +102,15 @@ def _sentence(result: dict[str, Any]) -> str:
 
 
 def _quality(result: dict[str, Any]) -> str:
-    """Return the joint model beside the label party alone, on held-out rows."""
+    """The joint model beside the label party alone, on held-out rows."""
     holdout, last = result["holdout"], result["settings"]["parties"][-1][0]
     if holdout is None:
         if last != result["party"] or result["metric"] is not None:
             return ""
         return "<p>Quality not measured: no rows were held out, or too few are in common.</p>"
     name, between = str(holdout["metric"]), holdout.get("interval")
-    rows = [("together", shown(holdout["value"], between))]
-    rows += [
-        (who, shown(holdout[key], between, between=False))
-        for who, key in ((f"{last} alone", "alone"), ("chance", "chance"))
-    ]
+    models = {"value": "together", "alone": f"{last} alone", "chance": "chance"}
+    rows = [(who, shown(holdout[key], between, between=key == "value")) for key, who in models.items()]
     more = [
         (each, f"{value:.3g}", METRICS[each].about if each in METRICS else "")
         for each, value in holdout.get("more", {}).items()
@@ -134,7 +129,6 @@ def _quality(result: dict[str, Any]) -> str:
 
 
 def _curves(curves: dict[str, Any]) -> str:
-    """Return the ROC curve and the calibration plot."""
     plots = []
     if points := curves.get("roc"):
         axes = ("false alarms: share of the first class", "found: share of the second class")
@@ -180,21 +174,18 @@ def _confusion(confusion: dict[str, Any] | None) -> str:
 
 
 def _cost(result: dict[str, Any], timing: dict[str, Any]) -> str:
-    """Return where time and bytes went."""
     works = ("computation", "communication")
     parties = [
         (name, *(seconds(path[f"{word}_seconds"]) for word in works))
         for name, path in timing["parties"].items()
     ]
     spent = sorted(timing["activities"].items(), key=lambda item: -item[1])
-    nothing = {"bytes": 0}
     moved = [
-        (kind, *(size(result[way].get(kind, nothing)["bytes"]) for way in ("sent", "received")))
+        (kind, *(size(result[way].get(kind, {"bytes": 0})["bytes"]) for way in ("sent", "received")))
         for kind in sorted(result["sent"].keys() | result["received"].keys())
     ]
-    title = f"<p>{term('computation')} and {term('communication')}, to the end of the training:</p>"
     return (
-        title
+        f"<p>{term('computation')} and {term('communication')}, to the end of the training:</p>"
         + table(("party", *works), parties, numbers=(1, 2))
         + table(("computed here", "time"), [(name, seconds(value)) for name, value in spent], numbers=(1,))
         + table(("message", "sent", "received"), moved, numbers=(1, 2))

@@ -21,9 +21,6 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.transport import Path, Transcript
 
-NOTHING = "only ciphertexts and masked numbers"
-NOTHING_BLIND = "only ciphertexts and random shares"
-
 
 @dataclass(frozen=True)
 class RoundPoint:
@@ -57,14 +54,9 @@ class Timeline:
             if entry.phase == "training":
                 self._bytes[entry.event] += entry.bytes
         self._read = len(link.transcript.entries)
-        point = RoundPoint(
-            state.number,
-            self._base.computation + link.path.computation,
-            self._base.communication + link.path.communication,
-            self._base.sent + self._bytes["sent"],
-            self._base.received + self._bytes["received"],
-            state.metric,
-        )
+        path, base = self.path(link.path), self._base
+        sent, received = base.sent + self._bytes["sent"], base.received + self._bytes["received"]
+        point = RoundPoint(state.number, path.computation, path.communication, sent, received, state.metric)
         if self.points and self.points[-1].number == point.number:
             self.points.pop()
         self.points.append(point)
@@ -76,13 +68,10 @@ class Timeline:
 
     def path(self, link_path: Path) -> Path:
         """A path of this attempt as one of the whole run."""
-        return Path(
-            self._base.computation + link_path.computation, self._base.communication + link_path.communication
-        )
+        return Path(self._base.computation, self._base.communication).plus(link_path)
 
     @property
     def history(self) -> list[tuple[int, float]]:
-        """(round, metric) of each evaluation."""
         return [(point.number, point.metric) for point in self.points if point.metric is not None]
 
     def to_list(self) -> list[dict[str, Any]]:
@@ -118,7 +107,6 @@ class RunAccount:
 
     @property
     def metric(self) -> float | None:
-        """The last evaluation."""
         return self.history[-1][1] if self.history else None
 
     @property
@@ -216,15 +204,10 @@ def received_kinds(transcript: Transcript, protected: bool) -> list[dict[str, An
     rows = []
     for kind, amount in bytes_by_kind(transcript, "received").items():
         known = KINDS[kind]
-        clear = not protected and known.protection != "public"
-        rows.append(
-            {
-                "kind": kind,
-                **amount,
-                "protection": "none" if clear else known.protection,
-                "reveals": f"{known.carries}, in the clear" if clear else known.reveals,
-            }
-        )
+        protection, reveals = known.protection, known.reveals
+        if not protected and protection != "public":
+            protection, reveals = "none", f"{known.carries}, in the clear"
+        rows.append({"kind": kind, **amount, "protection": protection, "reveals": reveals})
     return rows
 
 
@@ -232,10 +215,8 @@ def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
     """Say in one line what a party saw of the others. `blind`: the run revealed nothing."""
     if not protected:
         return "everything that was sent to it, in the clear (scheme plain)"
-    nothing = NOTHING_BLIND if blind else NOTHING
-    gradients: list[int] = []
-    scores: Counter[int] = Counter()
-    released = 0
+    nothing = f"only ciphertexts and {'random shares' if blind else 'masked numbers'}"
+    gradients, scores, released = list[int](), Counter[int](), 0
     for entry in transcript.of("received"):
         count = prod(entry.parts[0].shape) if entry.parts else 1
         if entry.kind == "opening" and entry.phase == "release":
@@ -249,8 +230,7 @@ def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
         elif entry.kind == "released":
             released += numbers_in(entry.bytes)
         elif entry.kind == "scores":
-            (shape,) = [part.shape for part in entry.parts if part.frame == "masked"] or [(0,)]
-            scores[entry.round] += shape[0] if shape else 0
+            scores[entry.round] += sum(p.shape[0] for p in entry.parts if p.frame == "masked" and p.shape)
     sights = []
     if gradients:
         sights.append(f"its own gradients ({len(gradients)} openings of {max(gradients):,} numbers)")
@@ -263,7 +243,6 @@ def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
 
 
 def seconds_of(path: Path) -> dict[str, float]:
-    """Return a path's seconds by name, ready for JSON."""
     return {
         "computation_seconds": path.computation,
         "communication_seconds": path.communication,
