@@ -33,12 +33,11 @@ PACKAGES = ("securefed", "numpy", "scikit-learn", "cryptography", "gmpy2")
 
 @cache
 def release() -> str:
-    """Return the release of this package, such as "0.1.0"."""
     return versions()["securefed"]
 
 
 def minor_version(whole: str | None = None) -> str:
-    """Return the part of a release that all parties of a run have to share, such as "0.1"."""
+    """The part of a release that all parties of a run have to share, such as "0.1"."""
     return ".".join((whole or release()).split(".")[:2])
 
 
@@ -51,7 +50,6 @@ def check_release(what: str, wrote: object, remedy: str) -> None:
 
 
 def versions() -> dict[str, str]:
-    """By name; "not installed" where a package is not."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -88,7 +86,6 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether a whole run lies here."""
         return self.result.exists()
 
     def write(self, result: dict[str, Any], timing: dict[str, Any], report: str) -> None:
@@ -99,23 +96,10 @@ class RunDirectory:
         write_json(self.result, result)
 
     def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The result and the timing of a finished run."""
         return read_json(self.result, "run's result"), read_json(self.timing, "run's timing")
 
-    def __repr__(self) -> str:
-        return f"<run directory {self.folder} of {self.party}>"
 
-
-UNREADABLE = (
-    ValueError,
-    KeyError,
-    OSError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+UNREADABLE = (ValueError, KeyError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What numpy and zipfile raise for bytes that are not an archive of arrays; a damaged header can ask for an
 encryption, a compression or a version that there is none of.
 """
@@ -130,7 +114,6 @@ class UnsafeFile(StorageError):
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:
-    """Return one line for what the system said."""
     hint = "; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     return StorageError(f"cannot write {path}: {error.strerror or error}{hint}")
 
@@ -146,18 +129,9 @@ def make_folder(path: Path, *, private: bool = False) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = True) -> None:
-    """Write a file as a whole. It is on disk when this returns.
+    """Write a file as a whole, with the permissions `mode`. It is on disk when this returns.
 
-    Parameters
-    ----------
-    path: where.
-    data: all bytes of the file.
-    mode: its permissions, whatever the umask.
-    overwrite: replace a file of that name.
-
-    Raises
-    ------
-    FileExistsError if the name is taken and `overwrite` is False. StorageError if the file cannot be written.
+    Raises FileExistsError if the name is taken (without `overwrite`), StorageError if it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{token_hex(8)}")
     try:
@@ -174,7 +148,11 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, overwrite: b
                 path.hardlink_to(temporary)  # unlike rename, this fails if the name is taken
         finally:
             temporary.unlink(missing_ok=True)
-        _sync(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)  # a new name lasts once its folder is on disk
+        finally:
+            os.close(folder)
     except FileExistsError:
         raise
     except OSError as error:
@@ -186,10 +164,8 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, overwrite: b
 def read_bounded(path: Path, most: int, *, private: bool) -> bytes:
     """Read a regular file of at most `most` bytes.
 
-    Raises
-    ------
-    UnsafeFile if it is no regular file, or if it is `private` and others can reach it. StorageError if it
-    cannot be read or is larger.
+    Raises UnsafeFile if it is no regular file, or if it is `private` and others can reach it. Raises
+    StorageError if it cannot be read or is larger.
     """
     try:
         # Not blocking, so that a pipe in the file's place is refused and not waited for.
@@ -211,10 +187,7 @@ def read_bounded(path: Path, most: int, *, private: bool) -> bytes:
 
 @contextmanager
 def only_process(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` until the block ends; SettingError if another process holds it.
-
-    The system releases the lock when this process ends, however it ends. Child processes do not inherit it.
-    """
+    """Hold a lock file until the block ends, or this process does. Its children do not inherit the lock."""
     make_folder(path.parent)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -246,15 +219,6 @@ def check_writable(name: str, path: Path) -> None:
         trial.unlink()
     except OSError as error:
         raise SettingError(f"{name}: {path} cannot be written: {error.strerror}") from None
-
-
-def _sync(folder: Path) -> None:
-    """A new name lasts once its folder is on disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any, *, mode: int = 0o644) -> None:
