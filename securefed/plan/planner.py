@@ -1,8 +1,6 @@
 """The forecast of a run: ciphertexts, bytes, minutes and memory.
 
-The forecast comes from rehearsals of the real programs (securefed.plan.rehearsal) on the clock of real runs
-(securefed.transport.message). So a round is computation plus communication on its critical path.
-
+The forecast comes from rehearsals of the real programs (securefed.plan.rehearsal) on the clock of real runs.
 Few rows are rehearsed, then more, until a run has all rows or the difference takes long enough. Everything
 that is sent and done grows in proportion, so the last two sizes give the others. With own gradients two
 rounds are rehearsed, and one and three local steps where each of them opens. A blind run has all its rounds,
@@ -56,7 +54,7 @@ WINDOWS = 128 << 20
 
 def peak_memory(agreement: Agreement) -> int:
     """Estimate the bytes that a share-holding party of a blind run needs besides its own table."""
-    columns = _columns(agreement)
+    columns = sum(member.parameters for member in agreement.members)
     systems = agreement.batches.folds + 1 if agreement.batches.holdout_rows else 1
     matrices = WORD * LIMBS * columns**2 * (2 * systems + 1)
     sums = 0
@@ -84,7 +82,7 @@ def machine_memory() -> int:
 
 def check_memory(agreement: Agreement, memory: int | None = None) -> None:
     """Raise SettingError if the shares of a blind run need more bytes than `memory`, or this machine, has."""
-    columns, due = _columns(agreement), peak_memory(agreement)
+    columns, due = sum(member.parameters for member in agreement.members), peak_memory(agreement)
     there = machine_memory() if memory is None else memory
     if due > there:
         raise SettingError(
@@ -92,11 +90,6 @@ def check_memory(agreement: Agreement, memory: int | None = None) -> None:
             f" {due / 1e9:.1f} GB at each of two parties, this machine has {there / 1e9:.1f} GB; up to"
             f" {PRACTICAL_COLUMNS:,} columns are practical. Use fewer columns, or protection=OwnGradient()"
         )
-
-
-def _columns(agreement: Agreement) -> int:
-    """Return how many columns all parties have."""
-    return sum(member.parameters for member in agreement.members)
 
 
 ALPHA = 0.8
@@ -152,7 +145,6 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Seconds of a round."""
         return self.computation + self.communication
 
     @property
@@ -185,19 +177,8 @@ def estimates(
 ) -> list[Estimate]:
     """Forecast a run with each of several numbers of local steps; None: with the settings' own.
 
-    Parameters
-    ----------
-    network
-        What is between the parties.
-    rounds
-        How many rounds so many local steps take; those of the settings if None.
-    workers
-        The processes of each party.
-
-    Raises
-    ------
-    SettingError
-        For settings that a run would refuse, and for shares that do not fit into this machine's memory.
+    `rounds`: how many rounds so many local steps take; those of the settings if None. `workers`: processes of
+    each party. SettingError for settings that a run refuses, or shares that do not fit into the memory.
     """
     settings, network = scenario.settings, get_network(network)
     rounds = rounds or RoundsModel.through(settings.rounds, settings.algorithm.local_steps)
@@ -205,16 +186,26 @@ def estimates(
         replace(each, settings=replace(each.settings, rounds=rounds.rounds(q)))
         for q, each in ((q, scenario.with_steps(q)) for q in local_steps or [settings.algorithm.local_steps])
     ]
-    if not scenario.blind:
-        return _by_gradient(due, network, workers)
-    check_memory(due[0].agreement)
-    return [_blind(each, network, workers) for each in due]
-
-
-def _blind(scenario: Scenario, network: Network, workers: int) -> Estimate:
-    once, each = _blind_bytes(scenario)
-    plan = _grown(scenario, network, workers)
-    return replace(plan, bytes=each, setup_bytes=once, memory=peak_memory(scenario.agreement))
+    last = due[-1]
+    few = many = None
+    if scenario.blind:
+        check_memory(last.agreement)
+    elif any(last.agreement.opens_at(name, 1) for name in last.columns):
+        few, many = (_grown(last.with_steps(q), network, workers) for q in (FEW, MANY))
+    else:  # local steps between openings take no time that counts
+        few = many = _grown(last, network, workers)
+    rows = []
+    for each in due:
+        q, agreement, refused = each.settings.algorithm.local_steps, each.agreement, ""
+        if few is None or many is None:
+            plan, (once, round_bytes) = _grown(each, network, workers), _blind_bytes(each)
+            plan = replace(plan, bytes=round_bytes, setup_bytes=once, memory=peak_memory(agreement))
+        else:
+            plan = _beyond(few, many, (q - FEW) / (MANY - FEW))
+        if (entry := refusal(agreement)) is not None:
+            refused = f"{entry.party} would hold {entry.equations} equations for {entry.unknowns} unknowns"
+        rows.append(replace(plan, local_steps=q, rounds=agreement.stopping.rounds, refused=refused))
+    return rows
 
 
 def _blind_bytes(scenario: Scenario) -> tuple[int, int]:
@@ -228,23 +219,6 @@ def _blind_bytes(scenario: Scenario) -> tuple[int, int]:
     due = list(schedule.training(rounds, lambda _: agreement.batches.rows))
     last = sum(m.size or 0 for m in due if m.when[:2] == ("training", rounds - 1))
     return sum(m.size or 0 for m in due) - rounds * last, last
-
-
-def _by_gradient(due: Sequence[Scenario], network: Network, workers: int) -> list[Estimate]:
-    steps = [each.settings.algorithm.local_steps for each in due]
-    scenario = due[-1]
-    if any(scenario.agreement.opens_at(name, 1) for name in scenario.columns):
-        few, many = (_grown(scenario.with_steps(q), network, workers) for q in (FEW, MANY))
-    else:  # local steps between openings take no time that counts
-        few = many = _grown(scenario, network, workers)
-    rows = []
-    for q, each in zip(steps, due, strict=True):
-        entry, refused = refusal(each.agreement), ""
-        if entry is not None:
-            refused = f"{entry.party} would hold {entry.equations} equations for {entry.unknowns} unknowns"
-        plan = _beyond(few, many, (q - FEW) / (MANY - FEW))
-        rows.append(replace(plan, local_steps=q, rounds=each.agreement.stopping.rounds, refused=refused))
-    return rows
 
 
 def _grown(scenario: Scenario, network: Network, workers: int) -> Estimate:

@@ -57,7 +57,6 @@ class Scenario:
     outputs: int = 1
     """Columns of the labels, in blind runs."""
     holdout_rows: int = 0
-    """Held-out rows."""
     scheme: CrossScheme | None = None
     """The encrypted product of a blind run, instead of the settings' one."""
 
@@ -67,15 +66,13 @@ class Scenario:
 
     @cached_property
     def agreement(self) -> Agreement:
-        names = list(self.columns)
-        models = [(name, self._model(name)) for name in names]
-        members = tuple(self.assembly.member(name, model) for name, model in models)
+        members = tuple(self.assembly.member(name, self._model(name)) for name in self.columns)
         agreement = self.assembly.agreement(members, self.rows, self.outputs, self.holdout_rows)
-        return replace(agreement, key_holder=self.key_holder if len(names) > 2 else None)
+        return replace(agreement, key_holder=self.key_holder if len(members) > 2 else None)
 
     def _model(self, name: str) -> Model:
-        names = list(self.columns)
-        last, place = name == names[-1], names.index(name)
+        place = list(self.columns).index(name)
+        last = place == len(self.columns) - 1
         return self.assembly.model(name, self.columns[name], last=last, index=place)
 
     @property
@@ -96,7 +93,6 @@ class Scenario:
         return replace(self, rows=rows, settings=replace(self.settings, protection=protection))
 
     def with_steps(self, local_steps: int) -> Scenario:
-        """Return the scenario with another Q."""
         now = self.settings.algorithm
         chosen = algorithm(local_steps, now.order, now.proximal)
         return replace(self, settings=replace(self.settings, algorithm=chosen))
@@ -104,8 +100,6 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The record of a rehearsal."""
-
     done: LocalRun
     blind: bool
     ciphertexts: Counter[str]
@@ -128,11 +122,10 @@ class Rehearsal:
     @property
     def once(self) -> Path:
         """The cost of the run besides its rounds: keys, preparation, the end."""
-        rounds = self.last_round + 1
-        all_, each = self.done.critical, self.round
+        rounds, whole, each = self.last_round + 1, self.done.critical, self.round
         return Path(
-            max(0.0, all_.computation - rounds * each.computation),
-            max(0.0, all_.communication - rounds * each.communication),
+            max(0.0, whole.computation - rounds * each.computation),
+            max(0.0, whole.communication - rounds * each.communication),
         )
 
     def traffic(self, phase: str = "training") -> Counter[tuple[str, str, str]]:
