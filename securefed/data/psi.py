@@ -29,10 +29,9 @@ cannot name an id as common that it did not put in itself, for it would lack F_j
 
 Values cut to 16 bytes meet by chance with probability n m / 2^128: below 2^-80 for 16 million ids a side.
 
-Ids are worked on in blocks and lie in files (securefed.data.psi_local). What stays in memory is 8 bytes an
-id, at the hub 32, a few blocks, and 24 bytes an id while something is sorted. A table holds the ids that a
+Ids are worked on in blocks and lie in files (docs/performance.md has figures). A table holds the ids that a
 value of F_j puts into it, some 65,000, and has room for ten standard deviations more (missed with a chance
-below 2^-60), so that its size says nothing. The hub is at most a few blocks ahead of the answers.
+below 2^-60), so that its size says nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -56,16 +54,14 @@ from securefed.errors import SettingError
 from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage
 
-PSI_KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        "psi-size": "how many ids the sender has",
-        "psi-seed": "nothing: an X25519 public key, for shares that the hub cannot tell from noise",
-        "psi-blinded": "nothing without the hub's scalar: its ids on the curve, masked and shuffled",
-        "psi-evaluated": "the pseudorandom values of the hub's own ids, to the hub",
-        "psi-table": "with all other tables, which of the hub's ids everybody has; without, nothing",
-        "psi-common": "which of the receiver's ids all parties have",
-    }
-)
+PSI_KINDS: Mapping[str, str] = {
+    "psi-size": "how many ids the sender has",
+    "psi-seed": "nothing: an X25519 public key, for shares that the hub cannot tell from noise",
+    "psi-blinded": "nothing without the hub's scalar: its ids on the curve, masked and shuffled",
+    "psi-evaluated": "the pseudorandom values of the hub's own ids, to the hub",
+    "psi-table": "with all other tables, which of the hub's ids everybody has; without, nothing",
+    "psi-common": "which of the receiver's ids all parties have",
+}
 """The messages of an alignment and what each reveals to its receiver."""
 
 MAX_IDS = 20_000_000
@@ -82,17 +78,15 @@ _PIECE = 512
 _CHUNK = 1 << 20
 _CUT = 16
 
-MOST_PSI_BYTES: Mapping[str, int] = MappingProxyType(
-    {
-        "psi-size": 8,
-        "psi-seed": POINT,
-        "psi-blinded": POINT * BLOCK,
-        "psi-evaluated": POINT * BLOCK,
-        # A table of a bucket has some room besides, by chance.
-        "psi-table": 2 * psi_work.table_bytes(BUCKET),
-        "psi-common": _CHUNK,
-    }
-)
+MOST_PSI_BYTES: Mapping[str, int] = {
+    "psi-size": 8,
+    "psi-seed": POINT,
+    "psi-blinded": POINT * BLOCK,
+    "psi-evaluated": POINT * BLOCK,
+    # A table of a bucket has some room besides, by chance.
+    "psi-table": 2 * psi_work.table_bytes(BUCKET),
+    "psi-common": _CHUNK,
+}
 """The most bytes of a message of each kind."""
 
 T = TypeVar("T")
@@ -114,9 +108,8 @@ async def intersect(
 ) -> Rows:
     """Return the rows of `ids` that all `parties` have, in the order that they all get.
 
-    `parties` are the names of all, in the same order at each; the first is the hub. `mapper` runs the scalar
-    multiplications. `form`: what counts as the same id (securefed.data.ids). `peer_ids`: how many ids a peer
-    may put in; by default ten times one's own, 100,000 at least.
+    `parties` are the names of all, in the same order at each; the first is the hub. `form`: what counts as the
+    same id (securefed.data.ids). `peer_ids`: how many ids a peer may put in.
     """
     names = list(parties)
     if len(names) < 2 or len(set(names)) < len(names) or link.name not in names:
@@ -153,10 +146,10 @@ class _Side:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def blocks(self, what: str) -> Iterable[slice]:
+    def blocks(self) -> Iterable[slice]:
         """The places of blocks of ids, with a bar at a terminal."""
         steps = _steps(len(self))
-        return progress(map(_block, range(steps)), what, steps)
+        return progress(map(_block, range(steps)), "masking ids", steps)
 
     def pieces(self, places: slice | Rows) -> list[bytes]:
         """The SHA-256 of the ids at these places of the agreed order, as pieces of work."""
@@ -169,7 +162,7 @@ class _Side:
         except SmallOrder as error:
             raise BadAlignment(f"{sender}: {error}") from None
 
-    # Messages. Sizes are announced before and everything that arrives has exactly the announced one.
+    # Sizes are announced before and everything that arrives has exactly the announced one.
 
     def send_size(self, receiver: str) -> None:
         self.link.send(receiver, "psi-size", len(self).to_bytes(8, "big"))
@@ -217,7 +210,7 @@ async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes])
         side.send_size(other)
     counts = {other: await side.receive_size(other) for other in others}
     order, blinded = psi_work.shuffled(len(side)), records(len(side), 4)
-    for at in side.blocks("masking ids"):  # the others make their tables in the meantime
+    for at in side.blocks():  # the others make their tables in the meantime
         blinded[at] = words(side.run(partial(psi_work.masked, mask), side.pieces(order[at])), 4)
     values = {other: records(len(side), 8) for other in others}
     points = {other: _Points(side, "psi-evaluated", other, len(side)) for other in others}
@@ -261,7 +254,7 @@ async def _answer(side: _Side, hub: str, others: Sequence[str], scalar: bytes) -
     count = await side.receive_size(hub)
     keys = await _share_keys(side, others)
     own, work = records(len(side), 8), partial(psi_work.own_values, scalar, side.link.name, keys)
-    for at in side.blocks("masking ids"):
+    for at in side.blocks():
         own[at] = words(side.run(work, side.pieces(at)), 8)
     points = _Points(side, "psi-blinded", hub, count)
     for step in progress(range(_steps(count)), "comparing ids", _steps(count)):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -79,14 +78,12 @@ class Activation(NamedTuple):
     slope: Callable[[Array], Array]
 
 
-ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
-    {
-        # 1 - tanh^2 = 4 s(2z)(1 - s(2z)): no subtraction of nearly equal numbers.
-        "tanh": Activation(np.tanh, lambda z: 4.0 * _sigmoid_slope(2.0 * z)),
-        "sigmoid": Activation(sigmoid, _sigmoid_slope),
-        "relu": Activation(lambda z: np.maximum(z, 0.0), lambda z: (z > 0.0).astype(np.float64)),
-    }
-)
+ACTIVATIONS: Mapping[str, Activation] = {
+    # 1 - tanh^2 = 4 s(2z)(1 - s(2z)): no subtraction of nearly equal numbers.
+    "tanh": Activation(np.tanh, lambda z: 4.0 * _sigmoid_slope(2.0 * z)),
+    "sigmoid": Activation(sigmoid, _sigmoid_slope),
+    "relu": Activation(lambda z: np.maximum(z, 0.0), lambda z: (z > 0.0).astype(np.float64)),
+}
 IDENTITY = Activation(lambda z: z, np.ones_like)
 """Of a last layer whose output is the model's."""
 
