@@ -34,7 +34,7 @@ _EXACT = 2**53
 
 
 def normalise_id(value: object, form: str = "exact") -> str:
-    """The agreed form of one id, "" where there is none; what cannot be an id is refused."""
+    """The agreed form of one id, "" where there is none."""
     text = _text(value)
     if _POINT_ZERO.fullmatch(text):
         text = text.partition(".")[0]
@@ -77,7 +77,7 @@ def normalise_ids(values: Iterable[object], owner: str, form: str = "exact") -> 
 
 
 def normalised_blocks(values: Iterable[object], owner: str, form: str, size: int) -> Iterator[list[str]]:
-    """The same in blocks of `size`; whether one occurs twice is left to who has seen all."""
+    """The same in blocks of `size`, without a look whether one occurs twice."""
     check_choice("id_form", form, ID_FORMS)
     refused, empty = list[str](), list[str]()
     rest, count = iter(values), 0

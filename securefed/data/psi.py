@@ -108,8 +108,8 @@ async def intersect(
 ) -> Rows:
     """Return the rows of `ids` that all `parties` have, in the order that they all get.
 
-    `parties` are the names of all, in the same order at each; the first is the hub. `form`: what counts as the
-    same id (securefed.data.ids). `peer_ids`: how many ids a peer may put in.
+    `parties` are the names of all, in the same order at each; the first is the hub. `form`: which ids are the
+    same (securefed.data.ids). `peer_ids`: how many ids a peer may put in.
     """
     names = list(parties)
     if len(names) < 2 or len(set(names)) < len(names) or link.name not in names:
@@ -220,7 +220,7 @@ async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes])
             blob = blinded[_block(step)].tobytes()
             for other in others:
                 side.link.send(other, "psi-blinded", blob, step=step)
-        if step >= WINDOW and (due := step - WINDOW) < steps:
+        if (due := step - WINDOW) >= 0:
             for other in others:
                 evaluated = await points[other].receive(due)
                 work = partial(psi_work.hub_values, undo, other)
@@ -231,7 +231,6 @@ async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes])
         points[other].check()
         await _open(side, other, counts[other], values[other], total)
     common = np.flatnonzero(total.max(axis=1) == 0)
-    del total
     common = common[np.argsort(order[common])]
     for other in others:
         side.link.send(other, "psi-common", (_CUT * len(common)).to_bytes(8, "big"))

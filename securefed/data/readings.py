@@ -24,7 +24,7 @@ from securefed.declare import Declared, check_choice, check_names, choice, flag,
 from securefed.errors import DataError, SettingError
 
 Places = NDArray[np.intp]
-UNKNOWN = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "."})
+UNKNOWN = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "."})
 """In a column of numbers or dates these are no slips: the value is not known."""
 NEARLY = 0.8
 """A column with this part of numbers is one of numbers, with slips."""
@@ -109,7 +109,6 @@ class Policy(Declared):
 
     @property
     def named(self) -> list[str]:
-        """The columns that are named."""
         named = self.impute if isinstance(self.impute, Mapping) else {}
         return list(dict.fromkeys([*(self.one_hot or ()), *named, *self.dates]))
 
@@ -120,18 +119,15 @@ class Policy(Declared):
     def way(self, column: str, transform: str) -> str:
         """How gaps of a column are filled."""
         default = "indicator" if transform == "auto" else "refuse"
-        if isinstance(self.impute, Mapping):
-            return self.impute.get(column, default)
-        return default if self.impute is None else self.impute
+        return (
+            self.impute.get(column, default) if isinstance(self.impute, Mapping) else self.impute or default
+        )
 
 
 POLICY = Policy()
-"""Nothing decided."""
 
 
 class ReadColumn(NamedTuple):
-    """A column's values, and the reading that gave them."""
-
     values: NDArray[Any]
     """Floats with NaN, days with NaT, or words with "" for what is not known."""
     reading: str
@@ -172,11 +168,8 @@ class _Column:
         self, fields: Sequence[object], name: str, owner: str, policy: Policy, numbers: Places | None
     ) -> None:
         self.fields, self.name, self.owner, self.policy, self.numbers = fields, name, owner, policy, numbers
-        known = [not _gone(value, policy.missing) for value in fields]
-        self.words = [str(value).strip() if there else "" for value, there in zip(fields, known, strict=True)]
-        self.meant = [
-            there and word.lower() not in UNKNOWN for there, word in zip(known, self.words, strict=True)
-        ]
+        self.words = ["" if _gone(value, policy.missing) else str(value).strip() for value in fields]
+        self.meant = [word.lower() not in UNKNOWN for word in self.words]
 
     def read(self, kind: str | None, reading: str | None) -> ReadColumn:
         for each in TYPES:
@@ -195,7 +188,7 @@ class _Column:
         if fitting:
             way, values = fitting[0]
             for rival in fitting[1:]:
-                self._check_clear((way, values), rival)
+                self._check_clear(way, values, *rival)
             return ReadColumn(kind.array(values), way.name)
         _, values, odd = min(tried, key=lambda each: len(each[2]))
         count = sum(self.meant)
@@ -215,17 +208,18 @@ class _Column:
 
     def _parsed(self, kind: ColumnType, way: Reading) -> tuple[list[Any], list[int]]:
         """The values by this reading, and the rows that have none."""
-        values: list[Any] = [None] * len(self.fields)
-        for row, (value, there) in enumerate(zip(self.fields, self.meant, strict=True)):
-            if there and not isinstance(value, str):
-                values[row] = kind.convert(value)
-            if there and values[row] is None:
+        values, odd = [None] * len(self.fields), list[int]()
+        for row in np.flatnonzero(self.meant).tolist():
+            value = self.fields[row]
+            values[row] = None if isinstance(value, str) else kind.convert(value)
+            if values[row] is None:
                 values[row] = way.parse(self.words[row])
-        return values, [row for row, there in enumerate(self.meant) if there and values[row] is None]
+            if values[row] is None:
+                odd.append(row)
+        return values, odd
 
-    def _check_clear(self, one: tuple[Reading, list[Any]], other: tuple[Reading, list[Any]]) -> None:
+    def _check_clear(self, way: Reading, first: list[Any], rival: Reading, second: list[Any]) -> None:
         """Refuse a column that two readings fit with different results."""
-        (way, first), (rival, second) = one, other
         row = next((row for row in range(len(first)) if first[row] != second[row]), None)
         if row is None or way.setting is None or rival.setting is None or way.setting == rival.setting:
             return
