@@ -41,8 +41,7 @@ class DataError(SecurefedError, ValueError):
 def plain_text(value: object, most: int = MOST_CHARACTERS) -> str:
     """Return what somebody else said as one bounded line without control characters.
 
-    Everything that a peer says passes through here before it is logged, shown or put into an error: terminal
-    escapes, line breaks and text of any length come out as harmless words.
+    Everything that a peer says passes through here before it is logged, shown or put into an error.
     """
     text = str(value)[: 4 * most]
     line = " ".join("".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text).split())
@@ -97,11 +96,7 @@ def require(module: str, *, extra: str) -> ModuleType:
 
 
 class CryptoError(SecurefedError):
-    """The root of the crypto layer's errors.
-
-    Messages contain no key, no mask and no data of another party. A range error states how large the
-    caller's own value was.
-    """
+    """The root of the crypto layer's errors. They contain no key, no mask and no data of another party."""
 
 
 class RangeError(CryptoError, ValueError):

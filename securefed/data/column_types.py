@@ -9,9 +9,6 @@ A type says how the text of a field is read and what its values become.
 | words  | anything else                            | one-hot columns                        |
 
 To add a type, add an entry to `TYPES`, or `register` one from outside of the package (docs/extending.md).
-
-A date becomes its age in years at the newest date of the training rows ("age"), or its year as a number and
-its month and weekday as categories ("parts").
 """
 
 from __future__ import annotations

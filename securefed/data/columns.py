@@ -1,12 +1,7 @@
 """From a party's columns to numbers that a linear model takes; fitted on the party's own rows alone.
 
-    "none"   words become one-hot columns, numbers stay as they are
-    "auto"   numbers with many values also become splines (a linear model of them can bend), numbers with few
-             values one column a value; rare categories are put together; a missing number is an indicator
-
-Each column is cut to where nearly all of its values are (`_limits`), gets mean 0 and variance 1, and nothing
-is further than `FARTHEST` from 0. Categories that training did not have count as rare ones where there are
-any, else as none. What was fitted is kept with the party's part of the model.
+docs/data.md says what becomes of numbers, words, gaps and dates. Categories that training did not have count
+as rare ones where there are any, else as none. What was fitted is kept with the party's part of the model.
 """
 
 from __future__ import annotations
@@ -238,10 +233,7 @@ def _columns(rows: Rows, transform: str, name: str, values: NDArray[Any]) -> Ite
 
 
 def _limits(numbers: Array) -> Array:
-    """Return what each column is cut to: the middle 95% of its values, and as much again on either side.
-
-    A column of mostly one value has no such middle and is not cut here.
-    """
+    """What each column is cut to (docs/data.md). One of mostly one value has no middle and is not cut here."""
     low, high = np.array([np.quantile(column, MIDDLE) for column in numbers.T]).T
     width = high - low
     return np.where((width > 0.0) & (width < np.inf), [low - width, high + width], [[-np.inf], [np.inf]])

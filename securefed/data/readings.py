@@ -1,12 +1,8 @@
 """What a party decides about its own columns, and how the fields of a column are read.
 
-The same rules hold for files and frames. A column has the first type (securefed.data.column_types) of which
-all its fields are, apart from the usual words for "not known" (NA, null, ?). Nothing is guessed that matters:
-
-- A column of numbers with a few other fields (`<4.0`) is most often a slip. It is refused, not taken as
-  categories.
-- 1,5 is read with a decimal comma and 31/12/2024 with the day first, because no other reading fits. Where
-  two readings fit (1,234 or 03/01/2024) the column is refused, and the message names the setting.
+A column has the first type (securefed.data.column_types) of which all its fields are, apart from words for
+"not known". Nothing is guessed that matters (docs/data.md): a column of numbers with a few other fields is
+refused, and so is one that two readings fit with different results.
 """
 
 from __future__ import annotations
@@ -144,9 +140,8 @@ def read_column(
 ) -> ReadColumn:
     """Read a column, or raise DataError if a field does not fit or two readings do.
 
-    `name`, `owner`: the column and the file or party, for messages. `kind`: the type that the column must
-    have, where it is known. `reading`: the one that training used. `numbers`: each field's row in the party's
-    table, counted from 1, for messages.
+    `kind`: the type that the column must have, where it is known. `reading`: the one that training used. For
+    messages: the names of the column and of its `owner`, and `numbers`, the row of each field, from 1.
     """
     if isinstance(fields, np.ndarray) and fields.dtype.kind in "fiubM":
         if fields.dtype.kind == "M" and kind in (None, "date"):

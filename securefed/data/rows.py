@@ -1,8 +1,8 @@
 """A party's own table as named columns: from a CSV, Parquet or .npy file, a frame, or an array.
 
 A file is read a block of rows at a time. In memory are the text of one block, columns of numbers up to a size
-(a file holds larger ones, securefed.data.storage), and columns of words as references to each different word.
-A column with very many different words, such as ids, is read again when it is needed.
+(securefed.data.storage), and columns of words as references to each different word. A column with very many
+different words, such as ids, is read again when it is needed.
 """
 
 from __future__ import annotations
@@ -260,10 +260,7 @@ def check_header(name: str, header: Sequence[str]) -> None:
 
 
 def _separator(stream: TextIO) -> str:
-    """The sign that cuts the first lines into equally many fields, more than one; a comma if several do.
-
-    If none does, the file has a faulty line, and the header decides.
-    """
+    """The sign that cuts the first lines into equally many fields, more than one; a comma if several do."""
     lines = list(islice(stream, _LINES_LOOKED_AT))
     stream.seek(0)
     widths = dict[str, int]()
@@ -272,7 +269,7 @@ def _separator(stream: TextIO) -> str:
             counts = {len(row) for row in csv.reader(lines, delimiter=sign) if row}
             if len(counts) == 1 and counts != {1}:
                 widths[sign] = counts.pop()
-    if not widths:
+    if not widths:  # the file has a faulty line
         header = lines[0] if lines else ""
         return "," if "," in header else next((sign for sign in _OTHER_SEPARATORS if sign in header), ",")
     return "," if "," in widths else max(widths, key=lambda sign: widths[sign])

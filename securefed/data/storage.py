@@ -1,7 +1,7 @@
 """Large tables of numbers: in memory up to a size, in a file beyond it, so that rows are bounded by disk.
 
 The file is in the folder for temporary files (TMPDIR). It has no name, so nobody else can open it, and it
-goes with the process. It holds a party's own numbers, as its data file does.
+goes with the process.
 """
 
 from __future__ import annotations

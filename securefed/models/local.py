@@ -288,9 +288,8 @@ class NetworkModel(_Layers):
 class HiddenLayer(_Layers):
     """The hidden layer of transfer learning, u = act(X W + b), of width h.
 
-    W and b are one matrix (d + 1, h) whose last row is the bias, and X has a column of ones. With T_i =
-    (x_i, 1) and dL/du (n x h), the gradient of that matrix is sum_i T_i' (dL/du_i * act'(z_i)): a contraction
-    of the owner's plaintext multipliers (`augmented`, `derivative`) with dL/du, which may be encrypted.
+    W and b are one matrix (d + 1, h) whose last row is the bias. Its gradient is sum_i (x_i, 1)' (dL/du_i *
+    act'(z_i)): plaintext multipliers (`augmented`, `derivative`), and dL/du, which may be encrypted.
     """
 
     kind = "hidden-layer"
@@ -303,7 +302,6 @@ class HiddenLayer(_Layers):
 
     @property
     def weights(self) -> Array:
-        """W with the bias as the last row, (d + 1, h); a copy."""
         return self._layers[0].copy()
 
     def augmented(self, X: ArrayLike) -> Array:

@@ -1,7 +1,7 @@
 """Torch modules as local models, in the scheme "plain" only, and the paper's MNIST network.
 
 Encryption needs per-row derivatives by every parameter. That is infeasible for a torch module with millions
-of parameters, so `jacobian` refuses. torch is an extra, imported at first use.
+of parameters. torch is an extra, imported at first use.
 
 The module must give one output per row, of shape (S,) or (S, 1). Its parameters keep the module's own dtype:
 float32 modules round written parameters and gradients to float32. Parameters that do not require a gradient
