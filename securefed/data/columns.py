@@ -233,7 +233,7 @@ def _columns(rows: Rows, transform: str, name: str, values: NDArray[Any]) -> Ite
 
 
 def _limits(numbers: Array) -> Array:
-    """What each column is cut to (docs/data.md). One of mostly one value has no middle and is not cut here."""
+    """What each column is cut to (docs/data.md). One of mostly one value has no middle and is not cut."""
     low, high = np.array([np.quantile(column, MIDDLE) for column in numbers.T]).T
     width = high - low
     return np.where((width > 0.0) & (width < np.inf), [low - width, high + width], [[-np.inf], [np.inf]])

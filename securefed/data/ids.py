@@ -70,29 +70,26 @@ def _text(value: object) -> str:
 def normalise_ids(values: Iterable[object], owner: str, form: str = "exact") -> list[str]:
     """All ids of `owner` in the agreed form, in their order; each occurs once."""
     listed: list[Any] = list(values.tolist() if hasattr(values, "tolist") else values)
-    texts = [text for block in normalised_blocks(listed, owner, form, len(listed) or 1) for text in block]
+    texts = list(normalised(listed, owner, form))
     if len(seen := Counter(texts)) < len(texts):
         raise repeated_ids(texts, owner, form, [row for row, text in enumerate(texts) if seen[text] > 1])
     return texts
 
 
-def normalised_blocks(values: Iterable[object], owner: str, form: str, size: int) -> Iterator[list[str]]:
-    """The same in blocks of `size`, without a look whether one occurs twice."""
+def normalised(values: Iterable[object], owner: str, form: str) -> Iterator[str]:
+    """Yield ids in the agreed form, without a look whether one occurs twice. At the end, refuse bad ones."""
     check_choice("id_form", form, ID_FORMS)
-    refused, empty = list[str](), list[str]()
-    rest, count = iter(values), 0
-    while block := list(islice(rest, size)):
-        texts: list[str] = []
-        for row, value in enumerate(block, count):
-            try:
-                texts.append(normalise_id(value, form))
-                if not texts[-1]:
-                    empty.append(f"row {row}")
-            except DataError as error:
-                refused.append(f"row {row}: {error}")
-        count += len(block)
-        if not refused and not empty:
-            yield texts
+    refused, empty, count = list[str](), list[str](), 0
+    for count, value in enumerate(values, 1):
+        try:
+            text = normalise_id(value, form)
+        except DataError as error:
+            refused.append(f"row {count - 1}: {error}")
+            continue
+        if not text:
+            empty.append(f"row {count - 1}")
+        elif not refused and not empty:
+            yield text
     if not count:
         raise DataError(f"{owner}: no ids given")
     if refused:

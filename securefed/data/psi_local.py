@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from math import ceil, sqrt
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from securefed.data import curve, okvs
 from securefed.data.curve import POINT
-from securefed.data.ids import normalised_blocks, repeated_ids
+from securefed.data.ids import normalised, repeated_ids
 from securefed.data.storage import new_table
 
 _BLOCK = 8192
@@ -58,20 +59,15 @@ def repeated(rows: Words) -> tuple[Rows, list[int]]:
 
 def sorted_ids(ids: Collection[object], owner: str, form: str) -> tuple[Words, Rows]:
     """The SHA-256 of all ids, four words each, and the rows in the order of those. Each occurs once."""
-    digests, start = records(len(ids), 4), 0
-    for names in normalised_blocks(ids, owner, form, _BLOCK):
-        hashed = words(b"".join(hashlib.sha256(name.encode()).digest() for name in names), 4)
-        digests[start : start + len(names)] = hashed
-        start += len(names)
+    digests, start, names = records(len(ids), 4), 0, normalised(ids, owner, form)
+    while block := list(islice(names, _BLOCK)):
+        hashed = words(b"".join(hashlib.sha256(name.encode()).digest() for name in block), 4)
+        digests[start : start + len(block)] = hashed
+        start += len(block)
     order, twice = repeated(digests)
     if twice:
         raise repeated_ids(ids, owner, form, twice)
     return digests, order
-
-
-def check_ids(ids: Collection[object], owner: str) -> None:
-    """Refuse ids that no intersection takes, before anybody is called."""
-    sorted_ids(ids, owner, "exact")
 
 
 def shuffled(count: int) -> Rows:

@@ -22,7 +22,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.ids import normalised_blocks
+from securefed.data.ids import normalised
 from securefed.data.readings import POLICY, Policy, ReadColumn, read_column
 from securefed.data.storage import ColumnStore
 from securefed.errors import DataError, require
@@ -135,8 +135,7 @@ class Ids(Collection[str]):
         return self.fields.rows
 
     def __iter__(self) -> Iterator[str]:
-        values = self.fields.each(self.column)
-        return (text for block in normalised_blocks(values, self.owner, self.form, 1024) for text in block)
+        return normalised(self.fields.each(self.column), self.owner, self.form)
 
     def __contains__(self, text: object) -> bool:
         return any(own == text for own in self)

@@ -64,22 +64,18 @@ class TorchModel:
     @parameters.setter
     def parameters(self, values: Array) -> None:
         flat = self._torch.from_numpy(as_parameters(values, (self.size,)))
-        start = 0
+        parts = flat.split([int(parameter.numel()) for parameter in self._trained])
         with self._torch.no_grad():
-            for parameter in self._trained:
-                stop = start + int(parameter.numel())
-                parameter.copy_(flat[start:stop].reshape(parameter.shape))
-                start = stop
+            for parameter, part in zip(self._trained, parts, strict=True):
+                parameter.copy_(part.reshape(parameter.shape))
 
     def forward(self, X: ArrayLike) -> Array:
         rows = np.asarray(X, dtype=np.float64)
         # In the mode train a row's output may depend on the others (batch normalisation).
         size = max(1, len(rows)) if self._module.training else SLICE
+        starts = range(0, max(1, len(rows)), size)
         with self._torch.no_grad():
-            outputs = [self._output(rows[start : start + size]) for start in range(0, len(rows), size)]
-            joined = self._torch.cat(outputs or [self._output(rows)])
-            result: Array = joined.to(dtype=self._torch.float64, device="cpu").numpy()
-        return result
+            return self._flat(self._output(rows[start : start + size]) for start in starts)
 
     def jacobian(self, X: ArrayLike) -> NoReturn:
         raise SettingError(
@@ -110,14 +106,14 @@ class TorchModel:
         """Load the stored state into `module`, which must have the same names and shapes."""
         take_kind(arrays, cls.kind)
         model = cls(module)
-        state = {
-            name.removeprefix("state."): array for name, array in arrays.items() if name.startswith("state.")
-        }
-        for name, array in state.items():
-            if not np.isfinite(np.asarray(array, dtype=np.float64)).all():
-                raise DataError(f"shard's {name} holds numbers that are not finite")
+        state = {}
+        for name, array in arrays.items():
+            if name.startswith("state."):
+                if not np.isfinite(np.asarray(array, dtype=np.float64)).all():
+                    raise DataError(f"shard's {name} holds numbers that are not finite")
+                state[name.removeprefix("state.")] = model._torch.tensor(array)
         try:
-            module.load_state_dict({name: model._torch.tensor(array) for name, array in state.items()})
+            module.load_state_dict(state)
         except RuntimeError as error:
             raise DataError(f"shard and module differ: {' '.join(str(error).split())}") from None
         return model

@@ -27,7 +27,7 @@ from securefed.crypto import Mapper
 from securefed.data.columns import FittedColumns, choose_columns, prepare
 from securefed.data.ids import FEW_MEET
 from securefed.data.psi import MAX_IDS, PSI_KINDS, intersect
-from securefed.data.psi_local import check_ids
+from securefed.data.psi_local import sorted_ids
 from securefed.data.rows import Rows, file_digest, read_rows
 from securefed.errors import DataError, Problems, SettingError
 from securefed.labels.base_model import LabelOptions
@@ -91,7 +91,7 @@ def load_data(party: PartyFile) -> OwnData:
     with problems.gathered():
         if settings.id is not None:  # what cannot be aligned is refused before anybody is called
             ids = rows.each_id(settings.id, party.own.name, party.shared.id_form)
-            check_ids(ids, party.own.name)
+            sorted_ids(ids, party.own.name, "exact")
     with problems.gathered():
         if settings.label is not None:
             labels = rows.column(settings.label, "label")
