@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +22,7 @@ from securefed.data.column import Column, gaps
 from securefed.data.column_types import column_type, plain_number
 from securefed.data.readings import ReadColumn
 from securefed.data.rows import Rows
-from securefed.data.storage import ColumnStore, row_blocks
+from securefed.data.storage import new_table, row_blocks
 from securefed.declare import check_choice
 from securefed.errors import DataError, Problems
 
@@ -70,6 +70,11 @@ class FittedColumns:
         self.kinds = {column.origin: column.taken for column in self.source}
         """The source's columns by name, and their types: "number", "words" or "date"."""
 
+    def read(self, rows: Rows, name: str) -> NDArray[Any]:
+        """A column of other rows, of the type and reading of the training."""
+        kind, reading = self.kinds[name], self.readings.get(name)
+        return rows.read(name, "a feature", kind=kind, missing=self.missing, reading=reading).values
+
     def scaled(self, numbers: Array) -> None:
         """Cut and scale numbers in place."""
         for block in row_blocks(len(numbers)):
@@ -116,9 +121,6 @@ class FittedColumns:
         return columns
 
 
-Read = Callable[[str], ReadColumn]
-
-
 def prepare(
     rows: Rows, chosen: Sequence[str], *, transform: str = "none", standardise: bool = True
 ) -> tuple[FittedColumns, Array]:
@@ -130,10 +132,15 @@ def prepare(
             rows.require(name, "to be prepared")
             if name not in chosen:
                 raise DataError(f"{rows.name}: column {name!r} is to be prepared and is not a feature")
-    fitted = partial(_columns, rows, transform)
-    numbers, source, readings, _ = _converted(chosen, partial(_read, rows), fitted, problems, rows.name)
-    width = numbers.shape[1]
-    columns = FittedColumns(source, np.zeros(width), np.ones(width), tuple(policy.missing), readings)
+    source, readings = list[Column](), dict[str, str]()
+    for name in chosen:
+        with problems.gathered():
+            values, readings[name] = _read(rows, name)
+            source += _columns(rows, transform, name, values)
+    problems.check()
+    width = sum(len(column.names) for column in source)
+    columns = FittedColumns(tuple(source), np.zeros(width), np.ones(width), tuple(policy.missing), readings)
+    numbers, _ = prepared(columns, rows)
     if standardise:
         limits = _limits(numbers)
         _warn_of_outliers(numbers, limits, columns.names, rows.name)
@@ -147,46 +154,22 @@ def prepare(
 
 
 def prepared(columns: FittedColumns, rows: Rows) -> tuple[Array, dict[str, int]]:
-    """Return other rows as training prepared its own, and how many values of each column are new."""
-    parts = {name: list(each) for name, each in groupby(columns.source, lambda column: column.origin)}
-    read, problems = _as_in_training(columns, rows), Problems(rows.name)
-    numbers, *_, unknown = _converted(parts, read, lambda name, values: parts[name], problems, rows.name)
-    if (columns.scale != 1).any() or columns.mean.any():
-        columns.scaled(numbers)
-    return numbers, unknown
-
-
-def _as_in_training(columns: FittedColumns, rows: Rows) -> Read:
-    """Read other rows with the types and readings of the training."""
-    kinds, readings, missing = columns.kinds, columns.readings, columns.missing
-    return lambda name: rows.read(
-        name, "a feature", kind=kinds[name], missing=missing, reading=readings.get(name)
-    )
-
-
-def _converted(
-    names: Iterable[str],
-    read: Read,
-    columns: Callable[[str, NDArray[Any]], Iterable[Column]],
-    problems: Problems,
-    owner: str,
-) -> tuple[Array, tuple[Column, ...], dict[str, str], dict[str, int]]:
-    """Read one column after the other. Everything wrong with the table is told at once.
-
-    Return all as numbers, what the columns became, how each was read, and how many values were not known.
-    """
-    source, readings, unknown, store = list[Column](), dict[str, str](), dict[str, int](), ColumnStore()
-    for name in names:
+    """Return rows as numbers, and how many values of each column training did not have."""
+    problems, unknown = Problems(rows.name), dict[str, int]()
+    numbers, place = new_table(rows.count, len(columns.names)), 0
+    for name, parts in groupby(columns.source, lambda column: column.origin):
         with problems.gathered():
-            values, readings[name] = read(name)
-            for column in columns(name, values):
-                part, strange = column.numbers(values, owner)
-                source.append(column)
-                store.add(part)
+            values = columns.read(rows, name)
+            for column in parts:
+                part, strange = column.numbers(values, rows.name)
+                numbers[:, place : place + part.shape[1]] = part
+                place += part.shape[1]
                 if strange:
                     unknown[name] = max(strange, unknown.get(name, 0))
     problems.check()
-    return store.table(), tuple(source), readings, unknown
+    if (columns.scale != 1).any() or columns.mean.any():
+        columns.scaled(numbers)
+    return numbers, unknown
 
 
 def _read(rows: Rows, name: str) -> ReadColumn:
@@ -268,9 +251,9 @@ def _moments(numbers: Array) -> tuple[Array, Array]:
 
 def decided(columns: FittedColumns, rows: Rows) -> list[str]:
     """What becomes of gaps and dates, in words."""
-    told, read = [], _as_in_training(columns, rows)
+    told = []
     for column in columns.source:
-        values = read(column.origin).values
+        values = columns.read(rows, column.origin)
         gone = int((values == "").sum() if column.taken == "words" else (values != values).sum())
         if column.part:
             newest = np.datetime64(int(column.newest), "D")

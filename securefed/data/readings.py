@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -203,12 +204,12 @@ class _Column:
 
     def _parsed(self, kind: ColumnType, way: Reading) -> tuple[list[Any], list[int]]:
         """The values by this reading, and the rows that have none."""
-        values, odd = [None] * len(self.fields), list[int]()
+        values, odd, parse = [None] * len(self.fields), list[int](), lru_cache(1 << 16)(way.parse)
         for row in np.flatnonzero(self.meant).tolist():
             value = self.fields[row]
             values[row] = None if isinstance(value, str) else kind.convert(value)
             if values[row] is None:
-                values[row] = way.parse(self.words[row])
+                values[row] = parse(self.words[row])
             if values[row] is None:
                 odd.append(row)
         return values, odd

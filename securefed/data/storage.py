@@ -57,35 +57,22 @@ class ColumnStore:
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(MOST_RAW, prefix="securefed-")  # noqa: SIM115  (as long as self)
         weakref.finalize(self, self._file.close)
-        self._places: dict[object, list[tuple[int, int]]] = {}
+        self._places: dict[str, list[tuple[int, int]]] = {}
         """The start and the bytes of each part of a column."""
 
-    def append(self, key: object, numbers: Array) -> None:
+    def append(self, key: str, numbers: Array) -> None:
         place = self._file.seek(0, os.SEEK_END), self._file.write(numbers.astype(np.float64).tobytes())
         self._places.setdefault(key, []).append(place)
 
-    def read(self, key: object) -> Array:
+    def read(self, key: str) -> Array:
         parts = []
         for start, size in self._places[key]:
             self._file.seek(start)
             parts.append(self._file.read(size))
         return np.frombuffer(bytearray().join(parts), np.float64)
 
-    def drop(self, key: object) -> None:
+    def drop(self, key: str) -> None:
         self._places.pop(key, None)
 
-    def __contains__(self, key: object) -> bool:
+    def __contains__(self, key: str) -> bool:
         return key in self._places
-
-    def add(self, table: Array) -> None:
-        """Keep the columns of a table, after those that are there."""
-        for column in table.T:
-            self.append(len(self._places), column)
-
-    def table(self) -> Array:
-        """All columns side by side; they are equally long."""
-        rows = sum(size for _, size in self._places[0]) // 8
-        table = new_table(rows, len(self._places))
-        for place in range(len(self._places)):
-            table[:, place] = self.read(place)
-        return table
