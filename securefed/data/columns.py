@@ -142,13 +142,12 @@ def prepare(
     columns = FittedColumns(tuple(source), np.zeros(width), np.ones(width), tuple(policy.missing), readings)
     numbers, _ = prepared(columns, rows)
     if standardise:
-        limits = _limits(numbers)
-        _warn_of_outliers(numbers, limits, columns.names, rows.name)
-        np.clip(numbers, *limits, out=numbers)
-        mean, scale = _moments(numbers)
+        each = zip(columns.names, numbers.T, strict=True)
+        fitted = [_scale(name, column.copy(), rows.name) for name, column in each]
+        least, most, mean, scale = np.array(fitted).T
         if transform == "auto":
             scale[~columns.as_given] *= np.sqrt(PENALTY)
-        columns = replace(columns, mean=mean, scale=scale, limits=limits)
+        columns = replace(columns, mean=mean, scale=scale, limits=np.array([least, most]))
         columns.scaled(numbers)
     return columns, numbers
 
@@ -215,38 +214,27 @@ def _columns(rows: Rows, transform: str, name: str, values: NDArray[Any]) -> Ite
         yield fitted(f"{name}.{part}", kind.part(values, part, reference), policy=policy, **origin)
 
 
-def _limits(numbers: Array) -> Array:
-    """What each column is cut to (docs/data.md). One of mostly one value has no middle and is not cut."""
-    low, high = np.array([np.quantile(column, MIDDLE) for column in numbers.T]).T
-    width = high - low
-    return np.where((width > 0.0) & (width < np.inf), [low - width, high + width], [[-np.inf], [np.inf]])
+def _scale(name: str, column: Array, owner: str) -> tuple[float, float, float, float]:
+    """Return the values that a column is cut to (docs/data.md), and its mean and deviation after that.
 
-
-def _warn_of_outliers(numbers: Array, limits: Array, names: Sequence[str], owner: str) -> None:
-    width = limits[1] - limits[0]
-    for place in np.flatnonzero(np.isfinite(width)).tolist():
-        away = np.maximum(limits[0, place] - numbers[:, place], numbers[:, place] - limits[1, place])
-        absurd = away > ABSURD * width[place]
-        if absurd.any():
-            value = numbers[int(np.argmax(away)), place]
+    A column of mostly one value has no middle and is not cut.
+    """
+    low, high = np.quantile(column, MIDDLE).tolist()
+    width, least, most = high - low, -np.inf, np.inf
+    if 0.0 < width < np.inf:
+        least, most = low - width, high + width
+        away = np.maximum(least - column, column - most)
+        if absurd := int((away > ABSURD * width).sum()):
             text = (
-                f"{owner}: column {names[place]!r} has {int(absurd.sum())} values far from all others, such "
-                f"as {value:.4g}; they are cut to {limits[0, place]:.4g} to {limits[1, place]:.4g}. Look "
-                "whether they stand for something missing"
+                f"{owner}: column {name!r} has {absurd} values far from all others, such as "
+                f"{column[np.argmax(away)]:.4g}; they are cut to {least:.4g} to {most:.4g}. Look whether "
+                "they stand for something missing"
             )
             warnings.warn(text, OutlierWarning, stacklevel=2)
-
-
-def _moments(numbers: Array) -> tuple[Array, Array]:
-    """Return mean and deviation of each column, also where squares would leave a float's range."""
-    blocks = list(row_blocks(len(numbers)))
-    size = np.max([np.abs(numbers[block]).max(axis=0) for block in blocks], axis=0)
-    size = np.where(size > 0, size, 1.0)
-    mean = np.sum([(numbers[block] / size).sum(axis=0) for block in blocks], axis=0) / len(numbers)
-    squares = [((numbers[block] / size - mean) ** 2).sum(axis=0) for block in blocks]
-    scale = np.sqrt(np.sum(squares, axis=0) / len(numbers))
-    constant = scale <= 1e-12
-    return mean * size, np.where(constant, size, scale * size)
+    inside = np.clip(column, least, most)
+    size = float(np.abs(inside).max()) or 1.0  # squares of larger numbers would leave a float's range
+    mean, deviation = (inside / size).mean(), (inside / size).std()
+    return least, most, mean * size, size if deviation <= 1e-12 else deviation * size
 
 
 def decided(columns: FittedColumns, rows: Rows) -> list[str]:
