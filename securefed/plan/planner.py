@@ -8,8 +8,7 @@ because they are prepared before the first one.
 
 Sizes of a blind run are exact: they follow from its agreement (securefed.audit.blind_schedule). Its times
 grow with its bytes, because the packing of ciphertexts depends on the rows. Sizes with own gradients are
-exact with all rows. Otherwise those under CKKS have been within 0.001%, those of linear models under Paillier
-exact, and those of transfer learning under Paillier within 0.1% with one local step and 3% with 50.
+exact with all rows, else within 0.1%, of transfer learning under Paillier and 50 local steps within 3%.
 
 Only the number of rounds depends on the data. Local steps save rounds nearly in proportion, never all:
 
@@ -81,7 +80,7 @@ def machine_memory() -> int:
 
 
 def check_memory(agreement: Agreement, memory: int | None = None) -> None:
-    """Raise SettingError if the shares of a blind run need more bytes than `memory`, or this machine, has."""
+    """Refuse a blind run whose shares need more bytes than `memory`, or this machine, has."""
     columns, due = sum(member.parameters for member in agreement.members), peak_memory(agreement)
     there = machine_memory() if memory is None else memory
     if due > there:
@@ -106,8 +105,6 @@ EQUAL = 1.05
 
 @dataclass(frozen=True)
 class RoundsModel:
-    """The model R(Q) of the module."""
-
     at_one: float
     floor: float = 0.15
 
@@ -273,10 +270,7 @@ def _rehearsed(scenario: Scenario, network: Network, workers: int) -> Estimate:
 
 
 def _beyond(few: Estimate, many: Estimate, share: float) -> Estimate:
-    """Return few + share * (many - few), for everything that is sent and done.
-
-    Measured times of few can be the longer ones. So beyond both it is at least what many took.
-    """
+    """Return few + share * (many - few). Times of few can be longer; beyond both, many is the least."""
 
     def grown(name: str) -> float:
         low, high = getattr(few, name), getattr(many, name)
@@ -288,9 +282,7 @@ def _beyond(few: Estimate, many: Estimate, share: float) -> Estimate:
 
 
 def best(rows: Iterable[Estimate]) -> Estimate | None:
-    """The fastest in all of those that the ledger lets pass; of equals, as far as a forecast can tell, that
-    with the fewest local steps.
-    """
+    """The fastest that the ledger lets pass. Of nearly equal ones that with the fewest local steps."""
     allowed = [row for row in rows if not row.refused]
     fastest = min(allowed, key=lambda row: row.total, default=None)
     if fastest is None:
