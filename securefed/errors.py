@@ -52,11 +52,7 @@ class Problems:
     """Everything that is wrong with somebody's data, so that nobody mends one thing to hear of the next."""
 
     def __init__(self, owner: str) -> None:
-        self._owner, self._found = owner, list[str]()
-
-    def add(self, text: str) -> None:
-        if text not in self._found:
-            self._found.append(text)
+        self._owner, self._problems = owner, dict[str, None]()
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -64,18 +60,18 @@ class Problems:
         try:
             yield
         except DataError as error:
-            for text in error.problems:
-                self.add(text)
+            self._problems |= dict.fromkeys(error.problems)
 
     def check(self) -> None:
         """DataError with all of them, if there are any."""
-        if len(self._found) == 1:
-            raise DataError(self._found[0])
-        if self._found:
-            listed = "".join(f"\n  - {text}" for text in self._found[:MOST_SHOWN])
-            if len(self._found) > MOST_SHOWN:
-                listed += f"\n  - and {len(self._found) - MOST_SHOWN} more"
-            raise DataError(f"{self._owner}: {len(self._found)} problems in the data{listed}", self._found)
+        texts = list(self._problems)
+        if len(texts) == 1:
+            raise DataError(texts[0])
+        if texts:
+            listed = "".join(f"\n  - {text}" for text in texts[:MOST_SHOWN])
+            if len(texts) > MOST_SHOWN:
+                listed += f"\n  - and {len(texts) - MOST_SHOWN} more"
+            raise DataError(f"{self._owner}: {len(texts)} problems in the data{listed}", texts)
 
 
 class MissingExtra(SecurefedError, ImportError):
