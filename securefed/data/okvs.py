@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 from itertools import compress
 from operator import xor
@@ -38,30 +37,26 @@ def cells(count: int) -> int:
     return -(-13 * count // 10) + BAND
 
 
-@dataclass(frozen=True, eq=False)
-class Keys:
-    """The rows of keys in a table: `places` (n,), and `bands`, the bits of the 160 cells from there."""
+def rows(keys: Words, capacity: int) -> tuple[NDArray[np.intp], NDArray[np.uint8]]:
+    """Return where each key's row begins, (n,), and the bits of the 160 cells from there, (n, 160).
 
-    places: NDArray[np.intp]
-    bands: NDArray[np.uint8]
-
-    @classmethod
-    def of(cls, seeds: Words, capacity: int) -> Keys:
-        """From four pseudorandom words a key, (n, 4), in a table for `capacity` keys."""
-        places = (seeds[:, 0] % np.uint64(cells(capacity) - BAND + 1)).astype(np.intp)
-        spread = np.ascontiguousarray(seeds[:, 1:], dtype="<u8").view(np.uint8)
-        return cls(places, np.unpackbits(spread, axis=1, count=BAND, bitorder="little"))
+    A key is four pseudorandom words, (n, 4).
+    """
+    places = (keys[:, 0] % np.uint64(cells(capacity) - BAND + 1)).astype(np.intp)
+    spread = np.ascontiguousarray(keys[:, 1:], dtype="<u8").view(np.uint8)
+    return places, np.unpackbits(spread, axis=1, count=BAND, bitorder="little")
 
 
-def encode(keys: Keys, values: Words, capacity: int, source: Callable[[int], bytes] = os.urandom) -> Words:
+def encode(keys: Words, values: Words, capacity: int, source: Callable[[int], bytes] = os.urandom) -> Words:
     """Return the table, (cells, 2) words, in which these keys have these values, (n, 2) words."""
     if len(values) > capacity:
         raise DataError(f"{len(values)} keys for a table of {capacity}: a chance below 2^-60; start again")
     pivots: dict[int, tuple[int, int]] = {}
     """The row whose first cell is this one: its band from there, and what the cells of the row add up to."""
-    bands = np.packbits(keys.bands, axis=1, bitorder="little")
-    for row in np.argsort(keys.places).tolist():
-        cell, band, value = int(keys.places[row]), _number(bands[row]), _number(values[row])
+    places, bits = rows(keys, capacity)
+    bands = np.packbits(bits, axis=1, bitorder="little")
+    for row in np.argsort(places).tolist():
+        cell, band, value = int(places[row]), _number(bands[row]), _number(values[row])
         while band:
             first = (band & -band).bit_length() - 1
             cell, band = cell + first, band >> first
@@ -82,11 +77,12 @@ def encode(keys: Keys, values: Words, capacity: int, source: Callable[[int], byt
     return np.frombuffer(blob, "<u8").reshape(size, 2)
 
 
-def decode(table: Words, keys: Keys) -> Words:
+def decode(table: Words, keys: Words, capacity: int) -> Words:
     """The values, (n, 2) words, that a table has at these keys."""
-    sums = np.zeros((len(keys.places), 2), dtype=np.uint64)
-    for place in range(BAND):
-        sums ^= table[keys.places + place] * keys.bands[:, place, None]
+    places, bits = rows(keys, capacity)
+    sums = np.zeros((len(keys), 2), dtype=np.uint64)
+    for cell in range(BAND):
+        sums ^= table[places + cell] * bits[:, cell, None]
     return sums
 
 

@@ -148,10 +148,10 @@ def table_bytes(count: int) -> int:
 
 def encode_table(room: int, block: Words) -> bytes:
     """A table of these values, which are shares under their first two words."""
-    return okvs.encode(okvs.Keys.of(block[:, 2:6], room), block[:, :2], room).astype("<u8").tobytes()
+    return okvs.encode(block[:, 2:6], block[:, :2], room).astype("<u8").tobytes()
 
 
 def open_shares(table: bytes, numbers: Words, room: int) -> Words:
     """What the hub's values open in a table: a share of two words, or noise."""
-    shares: Words = okvs.decode(words(table, 2), okvs.Keys.of(numbers[:, 2:6], room)) ^ numbers[:, :2]
+    shares: Words = okvs.decode(words(table, 2), numbers[:, 2:6], room) ^ numbers[:, :2]
     return shares
