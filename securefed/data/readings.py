@@ -115,10 +115,8 @@ class Policy(Declared):
 
     def way(self, column: str, transform: str) -> str:
         """How gaps of a column are filled."""
-        default = "indicator" if transform == "auto" else "refuse"
-        return (
-            self.impute.get(column, default) if isinstance(self.impute, Mapping) else self.impute or default
-        )
+        chosen = self.impute.get(column) if isinstance(self.impute, Mapping) else self.impute
+        return chosen or ("indicator" if transform == "auto" else "refuse")
 
 
 POLICY = Policy()

@@ -179,7 +179,8 @@ class Rows:
         kind = kind or self.fields.kinds.get(name)
         policy = self.policy if missing is None else replace(self.policy, missing=tuple(missing))
         numbers = self.fields.numbers(name)
-        if numbers is not None and not policy.missing and kind in (None, "number"):
+        usual = kind in (None, "number") and reading in (None, "number")
+        if numbers is not None and usual and not policy.missing:
             return ReadColumn(numbers, "number")
         return read_column(self.fields[name], name, self.name, policy, kind, reading, self.numbers)
 

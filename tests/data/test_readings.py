@@ -59,6 +59,12 @@ def test_decimal_commas_and_days_first_are_recognised_and_kept_for_other_rows(tm
     new = read_rows(write(tmp_path, "patient;seen;potassium;ward\np9;01/03/2024;1,234;north\n", "new.csv"))
     again, unknown = prepared(kept, new)
     assert again[0].tolist() == pytest.approx([11 / 365.2425, 1.234, 1.0, 0.0]) and not unknown
+    # After decimal commas 1.234 is not 1.234, and may well be 1234.
+    point = read_rows(
+        write(tmp_path, "patient;seen;potassium;ward\np9;01/03/2024;1.234;north\n", "point.csv")
+    )
+    with pytest.raises(DataError, match=r"column 'potassium' holds numbers, but 1 field is not \('1.234'"):
+        prepared(kept, point)
 
 
 @pytest.mark.parametrize(
