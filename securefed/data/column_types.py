@@ -167,7 +167,7 @@ TYPES: list[ColumnType] = [
         "numbers",
         "f",
         readings=(
-            Reading("number", plain_number),
+            Reading("number", plain_number, ("decimal", ".")),
             Reading("decimal comma", _comma_number, ("decimal", ",")),
             Reading("declared comma", _declared_comma_number, ("decimal", ","), only_declared=True),
             Reading("decimal point", _thousands_number, ("decimal", ".")),

@@ -193,8 +193,6 @@ class _Column:
 
     def _allowed(self, way: Reading, declared: bool) -> bool:
         if way.setting is None:
-            if way.name == "number" and self.policy.decimal == ",":  # 1.234 is 1234 there
-                return False
             return declared or not way.only_declared
         setting, value = way.setting
         decision = getattr(self.policy, setting)
