@@ -100,7 +100,6 @@ def _as_number(value: object) -> float | None:
 
 
 def _array(gap: object, dtype: str) -> Callable[[list[Any]], NDArray[Any]]:
-    """Values in an array, with `gap` where one is missing."""
     return lambda values: np.array([gap if value is None else value for value in values], dtype)
 
 

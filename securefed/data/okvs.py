@@ -33,7 +33,6 @@ Words = NDArray[np.uint64]
 
 
 def cells(count: int) -> int:
-    """Cells of a table for so many keys."""
     return -(-13 * count // 10) + BAND
 
 

@@ -126,7 +126,6 @@ async def intersect(
 
 
 def default_peer_ids(own: int) -> int:
-    """How many ids a peer of a party with `own` ids may have."""
     return min(MAX_IDS, max(PEER_FLOOR, PEER_FACTOR * own))
 
 

@@ -110,7 +110,6 @@ class Policy(Declared):
         return list(dict.fromkeys([*(self.one_hot or ()), *named, *self.dates]))
 
     def kind(self, column: str) -> str | None:
-        """The type that the settings give a column, if they do."""
         return type_with(self.dates[column]).name if column in self.dates else None
 
     def way(self, column: str, transform: str) -> str:
@@ -156,8 +155,6 @@ def read_column(
 
 
 class _Column:
-    """The fields of one column while they are read."""
-
     def __init__(
         self, fields: Sequence[object], name: str, owner: str, policy: Policy, numbers: Places | None
     ) -> None:

@@ -124,8 +124,6 @@ class FileFields(Fields):
 
 @dataclass(frozen=True, eq=False)
 class Ids(Collection[str]):
-    """The ids of a file, in the agreed form (securefed.data.ids)."""
-
     fields: Fields
     column: str
     owner: str
@@ -207,7 +205,6 @@ def read_rows(path: Path, policy: Policy = POLICY) -> Rows:
 
 
 def rows_of(owner: str, table: Any, names: Sequence[str], policy: Policy = POLICY) -> Rows:
-    """A frame's or an array's columns under these names."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError(f"{owner}: column {few(repeated)} occurs more than once")
@@ -347,6 +344,5 @@ def file_digest(path: Path) -> str:
 
 
 def few(names: Iterable[str], most: int = 30) -> str:
-    """Name columns in a message: all of them unless there are very many."""
     listed = list(names)
     return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")

@@ -140,7 +140,6 @@ class Rehearsal:
 
     @property
     def bytes_once(self) -> int:
-        """Bytes before the first round and after the last one."""
         return sum(sum(self.traffic(phase).values()) for phase in ("setup", "release"))
 
 
@@ -231,7 +230,6 @@ def _key(kind: str, key_bits: int, place: int) -> KeyHolder:
 
 
 def _ciphertexts(message: Message, keys: Sequence[PublicKey]) -> int:
-    """Return how many ciphertexts a message of a round has."""
     protection = KINDS[message.kind].protection
     for key in keys:
         if protection in ("ciphertext", "masked") and key.key_id in message.payload[: HEADER.size]:
@@ -246,7 +244,6 @@ def _programs(
     mapper: Mapper,
     on_round: Callable[[Round], None],
 ) -> dict[str, PartyLoop]:
-    """Return every party's program on random columns."""
     agreement, programs = scenario.agreement, dict[str, PartyLoop]()
     rng, metrics = np.random.default_rng(0), count(LOWEST)
     rows = agreement.batches.rows

@@ -102,7 +102,6 @@ def _sentence(result: dict[str, Any]) -> str:
 
 
 def _quality(result: dict[str, Any]) -> str:
-    """The joint model beside the label party alone, on held-out rows."""
     holdout, last = result["holdout"], result["settings"]["parties"][-1][0]
     if holdout is None:
         if last != result["party"] or result["metric"] is not None:
@@ -158,7 +157,6 @@ def _gain(groups: list[dict[str, Any]] | None) -> str:
 
 
 def _confusion(confusion: dict[str, Any] | None) -> str:
-    """Return which class was taken for which, and how many of each were recognised."""
     if confusion is None:
         return ""
     names, counts = [_value(name) for name in confusion["classes"]], confusion["counts"]
@@ -193,7 +191,6 @@ def _cost(result: dict[str, Any], timing: dict[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """A setting in words."""
     if value is None or isinstance(value, bool):
         return {None: "not set", True: "yes", False: "no"}[value]
     if isinstance(value, float):

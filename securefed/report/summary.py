@@ -115,7 +115,6 @@ class RunAccount:
         return any(entry.verdict == "determined" for entry in self.ledger)
 
     def facts(self) -> dict[str, Any]:
-        """Return what accounts of all kinds say, ready for JSON."""
         return {
             "settings": self.settings,
             "protected": self.protected,
