@@ -21,7 +21,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from securefed.declare import check_choice
-from securefed.errors import DataError
+from securefed.errors import DataError, plain_text
 
 ID_FORMS = ("exact", "caseless", "loose")
 FEW_MEET = "do all name the same kind of id under `id`, and would id_form = 'caseless' or 'loose' help?"
@@ -50,7 +50,7 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         text = " ".join(unicodedata.normalize("NFC", value).split())
         if not text.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs") for c in text):
-            raise DataError(f"{_shown(value)} has control characters in it")
+            raise DataError(f"{plain_text(repr(value), 40)} has control characters in it")
         return text
     if value is None:
         return ""
@@ -64,7 +64,7 @@ def _text(value: object) -> str:
             return ""
         if number.is_integer() and abs(number) < _EXACT:
             return str(int(number))
-    raise DataError(f"{_shown(value)} is neither text nor a whole number")
+    raise DataError(f"{plain_text(repr(value), 40)} is neither text nor a whole number")
 
 
 def normalise_ids(values: Iterable[object], owner: str, form: str = "exact") -> list[str]:
@@ -102,14 +102,10 @@ def repeated_ids(values: Iterable[object], owner: str, form: str, rows: Collecti
     """What is wrong with ids that occur again in these rows."""
     wanted = set(rows)
     again = {normalise_id(value, form): None for row, value in enumerate(values) if row in wanted}
-    return DataError(f"{owner}: {len(again)} ids occur more than once ({_few(map(_shown, again))})")
+    named = _few(plain_text(repr(each), 40) for each in again)
+    return DataError(f"{owner}: {len(again)} ids occur more than once ({named})")
 
 
 def _few(items: Iterable[str]) -> str:
     first = list(islice(items, _SHOWN + 1))
     return ", ".join(first[:_SHOWN]) + (", ..." if len(first) > _SHOWN else "")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
