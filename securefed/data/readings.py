@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.column_types import TYPES, ColumnType, Reading, all_forms, type_with
+from securefed.data.column_types import TYPES, ColumnType, Reading, all_forms, plain_number, type_with
 from securefed.declare import Declared, check_choice, check_names, choice, flag, integer, optional, setting
 from securefed.errors import DataError, SettingError
 
@@ -244,7 +244,7 @@ def _gone(value: object, missing: Collection[str]) -> bool:
     """None, NaN, NaT, pandas' NA, an empty text, or a word that means so."""
     if isinstance(value, str):
         return not value.strip() or value.strip() in missing
-    if isinstance(value, float | int) and missing and f"{value:g}" in missing:
+    if isinstance(value, float | int) and any(plain_number(word) == value for word in missing):
         return True
     same = value == value
     return value is None or not isinstance(same, bool | np.bool_) or not same

@@ -79,6 +79,7 @@ def test_decimal_commas_and_days_first_are_recognised_and_kept_for_other_rows(tm
         (["4.0", "<4.0"], Policy(missing=["<4.0"]), [4.0, np.nan]),
         (np.array([4.0, 999.0]), Policy(missing=["999"]), [4.0, np.nan]),
         ([4, 999], Policy(missing=["999"]), [4.0, np.nan]),
+        ([4, -9999999], Policy(missing=["NA", "-9999999"]), [4.0, np.nan]),
     ],
 )
 def test_numbers_as_they_are_written(fields: Any, form: Policy, values: list[float]) -> None:
