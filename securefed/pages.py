@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-LIGHT = """--ink:#1d2433;--soft:#525c70;--line:#d9dee8;--page:#fff;--card:#f4f6fa;--link:#1f5fc4;
+LIGHT = """--ink:#1d2433;--soft:#525c70;--line:#d9dee8;--page:#fff;--link:#1f5fc4;
 --c0:#2f6fde;--good:#18693f;--part:#7a4f00;--bad:#a8201a;--on:#fff;"""
-DARK = """--ink:#e6e9f0;--soft:#a3adc0;--line:#353e51;--page:#141821;--card:#1c2230;--link:#8ab4ff;
+DARK = """--ink:#e6e9f0;--soft:#a3adc0;--line:#353e51;--page:#141821;--link:#8ab4ff;
 --c0:#6ea0ff;--good:#6fd3a0;--part:#f0c36a;--bad:#ff8a80;--on:#141821;"""
 
 STYLE = f"""
@@ -49,7 +49,6 @@ details{{border:1px solid var(--line);border-radius:8px;padding:0 16px;margin:14
 summary{{cursor:pointer;padding:10px 0;font-weight:600;color:var(--link)}}
 details[open]>summary{{border-bottom:1px solid var(--line);margin-bottom:8px}}
 details h2:first-of-type,details h3:first-of-type{{margin-top:12px}}
-code{{background:var(--card);padding:1px 4px;border-radius:4px}}
 dt{{font-weight:600;margin-top:8px}}dd{{margin:0 0 4px;color:var(--soft)}}
 a.term{{color:inherit;text-decoration:underline dotted;text-underline-offset:3px}}
 @media(max-width:600px){{body{{padding:18px 14px 40px}}
