@@ -57,7 +57,7 @@ class ColumnType:
     """The parts that a column becomes, by the name of the setting. Empty: the values are used directly."""
     part: Callable[[NDArray[Any], str, float], NDArray[Any]] | None = None
     """One part of the values: numbers or words. The last argument is `reference`'s result."""
-    reference: Callable[[NDArray[Any]], float] | None = None
+    reference: Callable[[NDArray[Any]], float] = lambda values: 0.0
     """A number that the parts are measured from, taken from the training rows."""
 
 

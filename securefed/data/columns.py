@@ -196,7 +196,7 @@ def _columns(rows: Rows, transform: str, name: str, values: NDArray[Any]) -> Ite
     fitted = partial(Column.of, transform=transform, one_hot=name in (policy.one_hot or ()), owner=owner)
     if form is not None and form not in kind.forms:
         raise DataError(f"{owner}: dates: column {name!r} holds {kind.plural}, not dates")
-    if kind.part is None or kind.reference is None:
+    if kind.part is None:
         yield fitted(name, values, policy=policy)
         return
     known = values[values == values]
