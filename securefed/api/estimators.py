@@ -36,8 +36,6 @@ from securefed.settings.objectives import LinearSettings, ObjectiveSettings, Tra
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
-Form = tuple[float, dict[str, dict[str, float]]]
-"""An intercept, and coefficients by party and column."""
 
 
 class GeneralisedLinear(Federated):
@@ -60,13 +58,15 @@ class GeneralisedLinear(Federated):
         They are on the scale of scores; of counts they are effects on the logarithm, at the mean of all rows.
         From three classes on there are some for each class, by its name.
         """
-        coefficients: dict[Any, Any] = self._by_class([each for _, each in self._forms("coef_")])
+        names, rows = self._terms("coef_")
+        coefficients: dict[Any, Any] = self._by_class([_by_party(names, row) for row in rows])
         return coefficients
 
     @property
     def intercept_(self) -> Any:
         """The number to which all coefficients are added; from three classes on one for each, by its name."""
-        return self._by_class([intercept for intercept, _ in self._forms("intercept_")])
+        _, rows = self._terms("intercept_")
+        return self._by_class(rows[:, 0].tolist())
 
     @property
     def log_odds_(self) -> Any:
@@ -74,16 +74,20 @@ class GeneralisedLinear(Federated):
         held-out rows say what a score is worth. From three classes on there is such a pair for each class, by
         its name, as a multinomial logistic regression has.
         """
-        forms = self._forms("log_odds_")
+        names, rows = self._terms("log_odds_")
         slopes, offsets = (np.atleast_1d(each) for each in self._label_model.log_odds)
-        columns = zip(slopes.reshape(len(forms), -1).T, offsets.tolist(), strict=True)
-        return self._by_class([_mixed(forms, slope, offset) for slope, offset in columns])
+        rows = slopes.reshape(len(rows), -1).T @ rows
+        rows[:, 0] += offsets
+        return self._by_class([(float(row[0]), _by_party(names, row)) for row in rows])
 
-    def _forms(self, attribute: str) -> list[Form]:
-        """Of each model, one or one a class: the intercept, and the parties' coefficients."""
+    def _terms(self, attribute: str) -> tuple[list[tuple[str, str]], Array]:
+        """Party and column of every coefficient; and the intercept and the coefficients, a row a model."""
         self._fitted()
         models = getattr(self, "models_", [self])
-        return [_form(each.shards_, each.transforms_, each._label_model, attribute) for each in models]
+        rows = [_own_units(each.shards_, each.transforms_, each._label_model, attribute) for each in models]
+        return [(name, column) for name in self.shards_ for column in self.transforms_[name].names], np.array(
+            rows
+        )
 
     def _by_class(self, values: Sequence[Any]) -> Any:
         """The values by class, where there is one model a class."""
@@ -92,15 +96,15 @@ class GeneralisedLinear(Federated):
         )
 
 
-def _form(
+def _own_units(
     shards: Mapping[str, Any], fitted: Mapping[str, FittedColumns], labels: LabelModel, attribute: str
-) -> Form:
-    """Return the intercept, and each party's own coefficients by column, in the columns' own units.
+) -> Array:
+    """Return the intercept, and all parties' coefficients, in the columns' own units.
 
     The parties know them with Blind(release=True), OwnGradient() and Plain(). AttributeError, in the name of
     `attribute`, where one does not.
     """
-    total, weights = labels.mean, dict[str, dict[str, float]]()
+    total, weights = labels.mean, list[Array]()
     for name, model in shards.items():
         if not isinstance(model, LinearModel):
             raise AttributeError(
@@ -111,23 +115,18 @@ def _form(
         if labels.link is not None:
             slopes, constant = labels.link.slope * slopes, labels.link.slope * constant
             constant += labels.link.constant if name == list(shards)[-1] else 0.0
-        columns = fitted[name]
-        slopes = labels.scale * slopes / columns.scale
-        total += labels.scale * constant - float(slopes @ columns.mean)
-        weights[name] = dict(zip(columns.names, slopes.tolist(), strict=True))
-    return total, weights
+        slopes = labels.scale * slopes / fitted[name].scale
+        total += labels.scale * constant - float(slopes @ fitted[name].mean)
+        weights.append(slopes)
+    return np.concatenate([[total], *weights])
 
 
-def _mixed(forms: Sequence[Form], slopes: Array, offset: float) -> Form:
-    """The sum of scores times slopes, and the offset, as an intercept and coefficients."""
-    total, weights = offset, dict[str, dict[str, float]]()
-    for slope, (start, parties) in zip(slopes.tolist(), forms, strict=True):
-        total += slope * start
-        for party, columns in parties.items():
-            own = weights.setdefault(party, dict.fromkeys(columns, 0.0))
-            for column, weight in columns.items():
-                own[column] += slope * weight
-    return total, weights
+def _by_party(names: Sequence[tuple[str, str]], row: Array) -> dict[str, dict[str, float]]:
+    """The coefficients after a row's intercept, by party and column."""
+    parties: dict[str, dict[str, float]] = {}
+    for (party, column), weight in zip(names, row[1:].tolist(), strict=True):
+        parties.setdefault(party, {})[column] = weight
+    return parties
 
 
 class TransferLearner(Federated):

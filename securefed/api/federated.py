@@ -30,7 +30,6 @@ from securefed.assembly.base import (
     Arrays,
     PartyData,
     known_rows,
-    own_model,
     read_part,
     shard_file,
     write_part,
@@ -48,7 +47,7 @@ from securefed.protocols.agreement import Agreement, get_objective, warn_of_trus
 from securefed.protocols.loop import Outcome, PartyContext, PartyLoop
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.objectives import Labels, ObjectiveSettings
-from securefed.settings.protection import Blind, ByGradient, OwnGradient, Protection
+from securefed.settings.protection import Blind, OwnGradient, Protection
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -101,7 +100,7 @@ class Federated(Predictor):
         holders = self._keys(settings, agreement, keys)
         guards = self._guards(settings, names, data)
         workers = get_engine(settings.simulation.engine, settings.scheme)
-        with workers as mapper, self._bar(agreement) as on_round:
+        with workers as mapper, self._bar(settings.simulation, agreement) as on_round:
             programs: dict[str, PartyLoop] = {}
             for name in names:
                 told = on_round if name == names[-1] else None
@@ -196,7 +195,6 @@ class Federated(Predictor):
             released = assembly.released(each, last=name == agreement.label_party)
             if released is not None:
                 self._released[name] = released
-        self._show_shards()
 
     # Several classes
 
@@ -228,21 +226,18 @@ class Federated(Predictor):
             model.fit(_against_rest(parties, each), keys=keys)
             keys = model.holders_
             self.models_.append(model)
-        first = self.models_[0]
-        sides = [model._label_model for model in self.models_]
+        models, first = self.models_, vars(self.models_[0])
+        self.__dict__ = {**first, **self.get_params(deep=False), "models_": models, "_one_of_many": False}
+        sides = [model._label_model for model in models]
         taylor = sides[0].taylor or self.assembly.settings_class.objective == "transfer"
         self._label_model = ClassModels(sides[0].loss, classes, taylor=taylor, sides=sides)
-        judged = [model._judged for model in self.models_ if model._judged is not None]
-        self.result_ = first.result_
-        if len(judged) == len(self.models_):
+        judged = [model._judged for model in models if model._judged is not None]
+        if len(judged) == len(models):
             trained = np.column_stack([measured.own.targets for measured, _ in judged])
             targets = np.column_stack([measured.quality.targets for measured, _ in judged])
             scores = np.column_stack([scores for _, scores in judged])
             quality = self._label_model.compare(targets, scores, replace(judged[0][0].own, targets=trained))
-            self.result_ = replace(first.result_, holdout=quality)
-        self.parties_, self._holders, self._key_holder = first.parties_, first._holders, first._key_holder
-        self.transforms_, self.score_guards_ = first.transforms_, first.score_guards_
-        self.shards_ = first.shards_
+            self.result_ = replace(self.result_, holdout=quality)
         return self
 
     # Files: each party's part of the model, its score guard, and how it prepares its columns
@@ -276,7 +271,7 @@ class Federated(Predictor):
                 "training": self._training,
                 **facts,
             }
-            arrays |= _guard_arrays(getattr(self, "score_guards_", {}).get(name))
+            arrays |= _guard_arrays(self.score_guards_.get(name))
             columns = self.transforms_[name].to_arrays() if name in self.transforms_ else {}
             arrays |= {f"{FITTED}{key}": array for key, array in columns.items()}
             arrays |= self._label_model.to_arrays() if name == self.parties_[-1] else {}
@@ -292,38 +287,31 @@ class Federated(Predictor):
         parameters : as for the constructor: `protection`, `simulation`.
         """
         public, shards = _read_shards(folder, cls.assembly.estimator)
-        saved: Protection = OwnGradient()
-        if "blind" in public:
-            saved = Blind(scheme=public.get("scheme", Blind().scheme))
+        blind = "blind" in public
+        saved = Blind(scheme=public.get("scheme", Blind().scheme)) if blind else OwnGradient()
         parameters = cls._renamed(parameters, saved, stacklevel=4)
         try:
-            settings = cls._fixed(public, parameters, saved)
-            self = cls(**parameters | settings)
-            last = public["parties"][-1]
-            loss = self._settings().loss_function
-            self._label_model = label_model_of(shards[last], loss, public["classes"])
+            self = cls(**parameters | cls._fixed(public, parameters, saved))
+            labels, loss = shards[public["parties"][-1]], self._settings().loss_function
+            self._label_model = label_model_of(labels, loss, public["classes"])
         except SecurefedError:
             raise
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{folder}: not the facts of a model ({error})") from None
-        if keys and "blind" in public:
+        if keys and blind:
             raise SettingError("keys: a blind model has its own keys; leave them out")
         self.parties_, self._key_holder = public["parties"], public.get("key_holder")
         self._training = str(public.get("training", secrets.token_hex(8)))
-        self.transforms_ = _take_fitted(shards)
-        self.score_guards_ = _take_guards(shards)
-        if keys is not None:
-            self._holders = dict(keys)
+        self.transforms_, self.score_guards_ = _take_fitted(shards), _take_guards(shards)
+        self._holders, self._parts, self._released = dict(keys or {}), {}, {}
         assembly = assembly_of(self._settings())
-        self._parts, self._released = {}, {}
         for name, arrays in shards.items():
             try:
                 self._parts[name] = assembly.load(public, arrays)
-                if "blind" in public and "model" in arrays:  # released parameters, beside the shares
-                    self._released[name] = own_model(assembly.load_scorer(public, arrays))
+                if blind and "model" in arrays:  # released parameters, beside the shares
+                    self._released[name] = assembly.load_scorer(public, arrays).model
             except DataError as error:
                 raise DataError(f"{folder}: the shard of {name}: {error}") from None
-        self._show_shards()
         return self
 
     @classmethod
@@ -334,19 +322,20 @@ class Federated(Predictor):
         protection = parameters.get("protection", saved)
         if isinstance(saved, Blind) != isinstance(protection, Blind):
             raise SettingError(f"protection: {protection!r} given, the saved model takes {saved!r}")
-        settings: dict[str, Any] = {}
-        kind = declared(cls.assembly.settings_class)
-        for name in cls.assembly(cls.assembly.settings_class()).facts():
-            if name in kind:
-                if name in parameters and parameters[name] != public[name]:
-                    raise SettingError(
-                        f"{name}: {parameters[name]!r} given, the saved model's {public[name]!r} stands"
-                    )
+        kind = cls.assembly.settings_class
+        own, of_protection, wanted = declared(kind), declared(type(protection)), dict(parameters)
+        for name, each in of_protection.items():
+            if getattr(protection, name) != each.default:
+                wanted[name] = getattr(protection, name)
+        settings = {}
+        for name in cls.assembly(kind()).facts():
+            if wanted.get(name, public[name]) != public[name]:
+                raise SettingError(
+                    f"{name}: {wanted[name]!r} given, the saved model's {public[name]!r} stands"
+                )
+            if name in own:
                 settings[name] = public[name]
-            elif isinstance(protection, ByGradient):
-                wanted, usual = getattr(protection, name), declared(type(protection))[name].default
-                if wanted not in (usual, public[name]):
-                    raise SettingError(f"{name}: {wanted!r} given, the saved model's {public[name]!r} stands")
+            elif name in of_protection:
                 protection = replace(protection, **{name: public[name]})
         return {**settings, "protection": protection}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import secrets
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from tqdm import tqdm
 from securefed.api.party import Party, align, check_parties, label_party, missing_elsewhere
 from securefed.api.result import RunResult, by_id
 from securefed.assembly import Assembly, assembly_of
-from securefed.assembly.base import Model, Part, PartyData, own_model
+from securefed.assembly.base import Model, Part, PartyData
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.data.columns import FittedColumns
 from securefed.declare import declared
@@ -84,13 +83,13 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     """The run that `fit` made; where there was one run a class, the first, with the quality of all."""
     parties_: list[str]
     """The parties in the order of their turns, the label party last."""
-    shards_: dict[str, Any]
-    """Each party's part of the model: its parameters, or shares where nobody knows them."""
     models_: list[Self]
     """One model a class, where the classes could not be trained in one run."""
     _label_model: LabelModel
+    _holders: dict[str, KeyHolder]
     _parts: dict[str, Part]
     _released: dict[str, Model]
+    """The parameters that a blind run opened to their owners."""
     _key_holder: str | None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -151,25 +150,16 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         bits = settings.option("key_bits")
         return {name: holders.get(name) or generate(kind, key_bits=bits) for name in names}
 
-    def _fitting_holders(self, agreement: Agreement) -> dict[str, KeyHolder]:
-        """The key-holders of the last run that serve this one."""
-        kind = key_kind(agreement.scheme, agreement.reveal)
-        holders: dict[str, KeyHolder] = getattr(self, "_holders", None) or {}
-        return {name: holder for name, holder in holders.items() if holder.public.scheme.name == kind}
-
     def _run(self, programs: Mapping[str, Program], simulation: Simulation) -> LocalRun:
         network = get_network(simulation.network)
         return run_local(programs, run=secrets.token_hex(8), kinds=KINDS, network=network)
 
     @contextmanager
-    def _bar(self, agreement: Agreement) -> Iterator[Callable[[Round], None] | None]:
+    def _bar(self, simulation: Simulation, agreement: Agreement) -> Iterator[Callable[[Round], None]]:
         """A progress bar at the label party: round, metric, time left."""
-        progress = self._settings().simulation.progress
-        show = sys.stderr.isatty() if progress is None else progress
-        if not show:
-            yield None
-            return
-        with tqdm(total=agreement.stopping.rounds, unit="round", desc=agreement.algorithm.name) as bar:
+        hidden = None if simulation.progress is None else not simulation.progress  # None: at a terminal
+        rounds, name = agreement.stopping.rounds, agreement.algorithm.name
+        with tqdm(total=rounds, unit="round", desc=name, disable=hidden) as bar:
 
             def on_round(state: Round) -> None:
                 facts = {} if state.metric is None else {"metric": f"{state.metric:.4f}"}
@@ -200,12 +190,12 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     # A fitted model
 
     def _fitted(self) -> None:
-        if not hasattr(self, "shards_"):
+        if not hasattr(self, "_parts"):
             raise NotFitted(f"this {type(self).__name__} is not fitted; call fit or load first")
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings may be pickled and copied; what was learned is in parts that belong to several parties."""
-        if hasattr(self, "shards_"):
+        if hasattr(self, "_parts"):
             raise SettingError(
                 f"pickle: a fitted {type(self).__name__} is not pickled; save(folder) writes a file for each "
                 "party, load(folder) reads them"
@@ -213,21 +203,19 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         state: dict[str, Any] = super().__getstate__()
         return state
 
-    def _show_shards(self) -> None:
-        self.shards_ = {}
-        for name, part in self._parts.items():
-            if name in self._released:
-                self.shards_[name] = self._released[name]
-            elif not isinstance(part, ModelPart):
-                self.shards_[name] = own_model(part)
-            elif not self._released:
-                self.shards_[name] = part
+    @property
+    def shards_(self) -> dict[str, Any]:
+        """Each party's part of the model: its parameters, or shares where nobody knows them."""
+        self._fitted()
+        parts = self._parts.items()
+        own = {name: each if isinstance(each, ModelPart) else each.model for name, each in parts}
+        return dict(self._released) or own
 
     @property
     def holders_(self) -> dict[str, KeyHolder]:
         """The key-holders of the run: for another fit, or to save with securefed.crypto.save_key."""
         self._fitted()
-        return dict(getattr(self, "_holders", {}))
+        return dict(self._holders)
 
     @property
     def confusion_(self) -> NDArray[np.intp] | None:
@@ -294,7 +282,9 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         count, programs = listed[0].rows, dict[str, Program]()
         with get_engine(settings.simulation.engine, settings.scheme) as mapper:
             guards = self._guards(settings, agreement.names)
-            self._holders = self._keys(settings, agreement, self._fitting_holders(agreement))
+            kind, before = key_kind(agreement.scheme, agreement.reveal), self._holders.items()
+            fitting = {name: holder for name, holder in before if holder.public.scheme.name == kind}
+            self._holders = self._keys(settings, agreement, fitting)
             for name in (*agreement.names, *([] if agreement.key_holder is None else [agreement.key_holder])):
                 context = PartyContext(self._holders.get(name), mapper, guard=guards.get(name))
                 part, own = self._parts.get(name), data.get(name)

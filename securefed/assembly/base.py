@@ -36,7 +36,7 @@ from securefed.protocols.agreement import register as register_objective
 from securefed.protocols.blind.scoring import ModelPart, ScorePlan, blind_program
 from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.own_gradient.prediction import score_program
-from securefed.protocols.own_gradient.sides import LinearScorer, Scorer
+from securefed.protocols.own_gradient.sides import Scorer
 from securefed.protocols.schedules import Batches, LearningRate, held_out
 from securefed.settings.objectives import ObjectiveSettings, register_settings
 from securefed.settings.protection import ByGradient
@@ -317,7 +317,6 @@ class Assembly(ABC, Generic[S]):
         mapper, guard = context.mapper or Serial(), context.guard
         if data is not None and part is not None:
             features = self.scored(part, data.features, data.untransformed, last=last)
-            check_columns(name, features, _columns(part))
             if guard is not None and data.ids is not None:
                 guard.know(features, [each.encode() for each in data.ids])
         if isinstance(part, ModelPart):
@@ -334,24 +333,6 @@ class Assembly(ABC, Generic[S]):
             return labels.total(await program(link), name, offset)
 
         return total
-
-
-def own_model(scorer: Scorer) -> Model:
-    """A party's model, where it knows the parameters."""
-    return scorer.model if isinstance(scorer, LinearScorer) else scorer.layer
-
-
-def _columns(part: Part) -> int | None:
-    """Columns that a part of the model takes, where it says so."""
-    if isinstance(part, ModelPart):
-        return None if part.root is None else len(part.root)
-    return getattr(own_model(part), "columns", None)
-
-
-def check_columns(party: str, features: Array, columns: int | None) -> None:
-    """Refuse rows of another width than the model's."""
-    if columns not in (None, features.shape[1]):
-        raise DataError(f"{party}: {features.shape[1]} columns given, the model has {columns}")
 
 
 ASSEMBLIES: dict[str, type[Assembly[Any]]] = {}

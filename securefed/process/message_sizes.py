@@ -54,7 +54,7 @@ def prediction_sizes(agreement: Agreement, key_bits: int, part: object, rows: in
     """Return the most bytes of each kind where `rows` rows are scored by a party's `part` of a model."""
     if isinstance(part, ModelPart):
         return _complete(_blind_score_sizes(agreement, key_bits, part))
-    width = part.layer.width if isinstance(part, TransferScorer) else agreement.width
+    width = part.model.width if isinstance(part, TransferScorer) else agreement.width
     return _complete({**_score_sizes(agreement, rows, width), **_key_sizes(agreement)})
 
 

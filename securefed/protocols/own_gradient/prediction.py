@@ -143,7 +143,7 @@ class Scores:
         """Run B's part."""
         agreement, channel = self.agreement, self._channel(self.agreement.label_party)
         question = await channel.hear("score-model")
-        model = self.keys.public.load(question, (scorer.layer.width,))
+        model = self.keys.public.load(question, (scorer.model.width,))
         channel.checked("score-model", "shape", "ciphertexts")
         # A public scale: a disclosure names it, and a private one would show the size of the largest u.
         result = model.contract(scorer.hidden(features)[None], scorer.fixed)

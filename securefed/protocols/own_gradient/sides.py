@@ -86,7 +86,7 @@ class LinearScorer:
 class TransferScorer:
     """A's Phi, or B's hidden layer, in the transfer objective."""
 
-    layer: HiddenLayer
+    model: HiddenLayer
     phi: Array | None
     bound: float
     sealed: dict[bytes, bytes] = field(default_factory=dict, repr=False, compare=False)
@@ -98,16 +98,16 @@ class TransferScorer:
 
     def content(self) -> bytes:
         """Return B's bytes that determine a score besides the row."""
-        return self.layer.activation.encode() + self.layer.parameters.tobytes()
+        return self.model.activation.encode() + self.model.parameters.tobytes()
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         """For a file."""
         phi = {} if self.phi is None else {"phi": self.phi}
-        return {**self.layer.to_arrays(), **phi}
+        return {**self.model.to_arrays(), **phi}
 
     def hidden(self, features: Array) -> Array:
         """Return u of each row (B)."""
-        hidden = self.layer.forward(features)
+        hidden = self.model.forward(features)
         _check_bound("activation_bound", "u", hidden, self.bound, trains=False)
         return hidden
 
