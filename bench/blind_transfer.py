@@ -63,7 +63,7 @@ def features_of(name: str, columns: Array) -> tuple[Array, Callable[[Array], Arr
     party, fitted = Party(name, columns, transform="auto").fitted()
 
     def again(rows: Array) -> Array:
-        ready: Party = Party(name, rows).transformed(fitted)
+        ready = Party(name, rows).transformed(fitted)
         return with_waves(ready.features, fitted.untransformed)
 
     return with_waves(party.features, fitted.untransformed), again

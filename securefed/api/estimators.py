@@ -32,10 +32,9 @@ from securefed.data.columns import FittedColumns
 from securefed.errors import DataError
 from securefed.labels.label_model import LabelModel
 from securefed.models import LinearModel
-from securefed.settings.objectives import LinearSettings, ObjectiveSettings, TransferSettings
+from securefed.settings.objectives import LinearSettings, TransferSettings
 
 Array = NDArray[np.float64]
-Places = NDArray[np.intp]
 
 
 class GeneralisedLinear(Federated):
@@ -147,16 +146,6 @@ class TransferLearner(Federated):
     def __init__(self, *first: Any, **named: Any) -> None:
         super().__init__(*first, **named)
 
-    def _align(
-        self, settings: ObjectiveSettings, parties: Sequence[Party]
-    ) -> tuple[list[Party], dict[str, Places]]:
-        """Both parties with all their rows; common are those of the people they share."""
-        if len(parties) != 2:
-            raise DataError(f"parties: {len(parties)} given, transfer learning takes 2")
-        if settings.blind:
-            parties = [each.with_transform("auto") for each in parties]
-        return super()._align(settings, parties)
-
     def _to_score(self, parties: Any) -> list[Party]:
         """B's rows."""
         b_name = self.parties_[0]
@@ -165,7 +154,7 @@ class TransferLearner(Federated):
         if len(chosen) != 1:
             named = ", ".join(party.name for party in listed)
             raise DataError(f"parties: {named} given, rows of {b_name} are needed")
-        return [chosen[0].transformed(self.transforms_[b_name])]
+        return chosen
 
     @property
     def _answered(self) -> list[str]:

@@ -89,9 +89,8 @@ class Federated(Predictor):
         assembly = assembly_of(settings)
         self.__dict__.pop("models_", None)
         # Align
-        ordered, rows = self._align(settings, listed)
-        names = self.parties_ = [party.name for party in ordered]
-        data, labelled = self._data(settings, ordered, rows)
+        data, rows, labelled = self._prepare(settings, listed)
+        names = self.parties_ = list(data)
         # Assemble
         models = {name: assembly.party_model(name, names, data[name].features.shape[1]) for name in names}
         members = [assembly.member(name, model) for name, model in models.items()]
@@ -100,7 +99,7 @@ class Federated(Predictor):
         holders = self._keys(settings, agreement, keys)
         guards = self._guards(settings, names, data)
         workers = get_engine(settings.simulation.engine, settings.scheme)
-        with workers as mapper, self._bar(settings.simulation, agreement) as on_round:
+        with workers as mapper, self._bar(agreement) as on_round:
             programs: dict[str, PartyLoop] = {}
             for name in names:
                 told = on_round if name == names[-1] else None
@@ -118,48 +117,45 @@ class Federated(Predictor):
         self._collect(assembly, agreement, programs)
         return self
 
-    def _align(
+    def _prepare(
         self, settings: ObjectiveSettings, parties: Sequence[Party]
-    ) -> tuple[list[Party], dict[str, Places]]:
-        """The parties with prepared columns, the label party last, and each one's common rows.
+    ) -> tuple[dict[str, PartyData], dict[str, Places], NDArray[np.bool_]]:
+        """Every party's data, the label party's last; its common rows; and which of these have labels.
 
         Where all have the same people, the parties have no other rows.
         """
-        last = label_party(parties).name
+        objective, last = get_objective(settings.objective), label_party(parties).name
+        if objective.parties not in (None, len(parties)):
+            raise DataError(
+                f"parties: {len(parties)} given, {settings.objective} learning takes {objective.parties}"
+            )
         ordered = sorted(parties, key=lambda party: party.name == last)
-        if get_objective(settings.objective).same_people:
+        if objective.same_people:
             ordered = align(ordered, last)
-            rows = {party.name: np.arange(party.rows, dtype=np.intp) for party in ordered}
+            rows = {each.name: np.arange(each.rows, dtype=np.intp) for each in ordered}
         else:
             rows = common_rows(ordered, last)
-        prepared = [party.fitted(standardise=settings.standardise) for party in ordered]
-        self.transforms_ = {party.name: fitted for party, fitted in prepared}
-        return [party for party, _ in prepared], rows
-
-    def _data(
-        self, settings: ObjectiveSettings, ordered: Sequence[Party], rows: Mapping[str, Places]
-    ) -> tuple[dict[str, PartyData], NDArray[np.bool_]]:
-        """Every party's data, and which of the common rows have labels."""
-        for party in ordered[:-1]:
-            if party.weights is not None or party.offset is not None:
-                raise DataError(f"{party.name}: weights or an offset given, which the label party alone has")
-        last, others = ordered[-1], ", ".join(party.name for party in ordered[:-1])
-        wishes, standardise = self._wishes(settings, last), settings.standardise
-        targets, self._label_model = label_targets(
-            settings, last.known_labels(), last.name, wishes, standardise=standardise
-        )
-        data = {party.name: self._rows_of(party) for party in ordered}
-        data[last.name] = replace(data[last.name], targets=targets, labels=self._label_model)
-        common = targets[rows[last.name]]
+        usual = settings.blind_transform if settings.blind else "none"
+        self.transforms_, data = {}, dict[str, PartyData]()
+        for each in ordered:
+            if each.name != last and (each.weights is not None or each.offset is not None):
+                raise DataError(f"{each.name}: weights or an offset given, which the label party alone has")
+            fitted = each.fitted(standardise=settings.standardise, usual=usual)
+            data[each.name], self.transforms_[each.name] = fitted
+        owner, others = ordered[-1], ", ".join(each.name for each in ordered[:-1])
+        wishes, standardise = self._wishes(settings, owner), settings.standardise
+        targets, labels = label_targets(settings, owner.known_labels(), last, wishes, standardise=standardise)
+        data[last], self._label_model = replace(data[last], targets=targets, labels=labels), labels
+        common = targets[rows[last]]
         labelled = known_rows(common)
         if not labelled.any():
-            raise DataError(f"{last.name}: none of the {len(common)} people shared with {others} has a label")
-        if missing := self._label_model.unseen(common[labelled]):
+            raise DataError(f"{last}: none of the {len(common)} people shared with {others} has a label")
+        if missing := labels.unseen(common[labelled]):
             names = ", ".join(map(str, missing))
             warnings.warn(
-                f"{last.name}: nobody shared with {others} to learn from has the label {names}", stacklevel=4
+                f"{last}: nobody shared with {others} to learn from has the label {names}", stacklevel=4
             )
-        return data, labelled
+        return data, rows, labelled
 
     def _wishes(self, settings: ObjectiveSettings, party: Party) -> LabelOptions:
         """What the label party wants of its rows."""

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from securefed.assembly.base import PartyData
 from securefed.data.columns import TRANSFORMS, FittedColumns, prepare, prepared
 from securefed.data.ids import FEW_MEET, ID_FORMS, normalise_ids
 from securefed.data.readings import Policy
@@ -93,31 +94,33 @@ class Party:
         if self.policy.separator is not None and not file:
             raise SettingError(f"{name}: separator is for text files, and data is no path")
         self.id_form = check_choice("id_form", id_form, ID_FORMS)
-        rows = read_rows(Path(data).expanduser(), self.policy) if file else None  # type: ignore[arg-type]
+        self.columns: list[str] | None = None
+        if isinstance(data, str | PathLike):
+            rows = read_rows(Path(data).expanduser(), self.policy)
+        elif self.policy.separator is None:
+            table = self._table(data)
+            if hasattr(table, "columns"):
+                self.columns = [str(column) for column in table.columns]
+            rows = rows_of(name, table, self._names(table), self.policy)
+        else:
+            raise SettingError(f"{name}: separator is for text files, and data is no path")
         parts = {"ids": ids, "labels": labels, "weights": weights, "offset": offset}
         named = {what: value for what, value in parts.items() if isinstance(value, str)}
         problems = Problems(name)
-        if rows is None:
-            table = self._table(data)
-            columns = getattr(table, "columns", None)
-            self.columns = None if columns is None else [str(c) for c in columns]
-            if named:
-                rows = rows_of(name, table, self._names(table), self.policy)
-        if rows is not None:
-            for what, column in named.items():
-                with problems.gathered():
-                    rows.require(column, what)
-                    parts[what] = _special(rows, what, column)
-            problems.check()
-            kept = [each for each in rows.fields if each not in named.values()]
-            if not kept:
-                raise DataError(f"{name}: no feature columns are left besides {', '.join(named.values())}")
-            if file:
-                self.columns, table = kept, _as_array(rows, kept)
-            else:
-                places = [place for place, each in enumerate(rows.fields) if each in kept]
-                self.columns = None if self.columns is None else kept
-                table = table.iloc[:, places] if hasattr(table, "iloc") else table[:, places]
+        for what, column in named.items():
+            with problems.gathered():
+                rows.require(column, what)
+                parts[what] = _special(rows, what, column)
+        problems.check()
+        kept = [each for each in rows.fields if each not in named.values()]
+        if not kept:
+            raise DataError(f"{name}: no feature columns are left besides {', '.join(named.values())}")
+        if isinstance(data, str | PathLike):
+            self.columns, table = kept, _as_array(rows, kept)
+        elif named:
+            places = [place for place, each in enumerate(rows.fields) if each in kept]
+            self.columns = None if self.columns is None else kept
+            table = table.iloc[:, places] if hasattr(table, "iloc") else table[:, places]
         self._row_numbers: NDArray[np.intp] = np.arange(1, len(table) + 1)
         self.features: Any = table
         self.id_name = named.get("ids")
@@ -205,10 +208,6 @@ class Party:
         """The party with these labels in place of its own."""
         return self._with(labels=self._labels(labels))
 
-    def agreed_ids(self) -> list[str] | None:
-        """The ids in the agreed form, where there are any."""
-        return None if self.ids is None else normalise_ids(self.ids, self.name, self.id_form)
-
     def take(self, rows: NDArray[np.intp]) -> Party:
         """The party with these rows only, in this order."""
         frame = hasattr(self.features, "iloc")
@@ -217,20 +216,15 @@ class Party:
         chosen = {name: None if values is None else values[rows] for name, values in parts.items()}
         return self._with(features=features, **chosen)
 
-    def with_transform(self, transform: str) -> Party:
-        """The same party, with this transform if it has none yet."""
-        return self._with(transform=self.transform or transform)
-
-    def fitted(self, *, standardise: bool = True) -> tuple[Party, FittedColumns]:
-        """This party as numbers, and what it fitted on its own rows for that."""
-        rows = self._table_rows(self._names(self.features))
-        transform = self.transform or "none"
+    def fitted(self, *, standardise: bool = True, usual: str = "none") -> tuple[PartyData, FittedColumns]:
+        """The rows as numbers, and what was fitted on them for that. `usual`: the transform left out."""
+        rows, transform = self._table_rows(self._names(self.features)), self.transform or usual
         columns, numbers = prepare(rows, list(rows.fields), transform=transform, standardise=standardise)
         if self.labels is not None:
             warn_of_label_columns(np.asarray(self.labels), numbers, columns.names, self.name)
-        return self.with_features(numbers), columns
+        return self._data(numbers, columns), columns
 
-    def transformed(self, columns: FittedColumns) -> Party:
+    def transformed(self, columns: FittedColumns) -> PartyData:
         """This party's rows prepared as in training. Columns without names are taken in their order."""
         names, due = self._names(self.features), list(columns.kinds)
         unnamed = [_is_unnamed(each) for each in (names, due)]
@@ -250,11 +244,17 @@ class Party:
                 f"{self.name}: {count} of {self.rows} values of column {column!r} were not there in training",
                 stacklevel=2,
             )
-        return self.with_features(numbers)
+        return self._data(numbers, columns)
 
-    def with_features(self, numbers: Array) -> Party:
-        """The same people with other numbers."""
-        return self._with(features=numbers, transform=None, columns=None, policy=Policy())
+    def _data(self, numbers: Array, columns: FittedColumns) -> PartyData:
+        """The rows with prepared columns, as programs take them."""
+        return PartyData(
+            features=numbers,
+            untransformed=columns.untransformed,
+            weights=self.weights,
+            offset=self.offset,
+            ids=None if self.ids is None else normalise_ids(self.ids, self.name, self.id_form),
+        )
 
     def _with(self, **changes: Any) -> Party:
         party = copy(self)

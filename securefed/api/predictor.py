@@ -155,9 +155,10 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return run_local(programs, run=secrets.token_hex(8), kinds=KINDS, network=network)
 
     @contextmanager
-    def _bar(self, simulation: Simulation, agreement: Agreement) -> Iterator[Callable[[Round], None]]:
+    def _bar(self, agreement: Agreement) -> Iterator[Callable[[Round], None]]:
         """A progress bar at the label party: round, metric, time left."""
-        hidden = None if simulation.progress is None else not simulation.progress  # None: at a terminal
+        show = self.simulation.progress
+        hidden = None if show is None else not show  # None: hidden unless there is a terminal
         rounds, name = agreement.stopping.rounds, agreement.algorithm.name
         with tqdm(total=rounds, unit="round", desc=name, disable=hidden) as bar:
 
@@ -235,9 +236,8 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     # Scores
 
     def _to_score(self, parties: Any) -> list[Party]:
-        """The rows to score: aligned, in the order of training, with prepared columns."""
-        aligned = in_order(parties, self.parties_)
-        return [party.transformed(self.transforms_[party.name]) for party in aligned]
+        """The rows to score: aligned, in the order of training."""
+        return in_order(parties, self.parties_)
 
     def decision_function(self, parties: Any) -> Any:
         """Return the scores of new rows, by an encrypted run. The label party alone learns them.
@@ -250,7 +250,7 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return by_id(numbers, rows[-1], "score", self._label_model.classes)
 
     def _wanted(self, parties: Any) -> list[Party]:
-        """The rows to score. A warning names those that the others do not have."""
+        """The rows to score. One warning is about those that the others do not have."""
         self._fitted()
         rows = self._to_score(parties)
         text = missing_elsewhere([parties] if isinstance(parties, Party) else parties, rows[-1])
@@ -258,28 +258,21 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             warnings.warn(text, stacklevel=3)
         return rows
 
-    def _rows_of(self, party: Party) -> PartyData:
-        """A party's rows with prepared columns, as programs take them."""
-        return PartyData(
-            features=party.features,
-            untransformed=self.transforms_[party.name].untransformed,
-            weights=party.weights,
-            offset=party.offset,
-            ids=party.agreed_ids(),
-        )
+    def _scores(self, rows: Sequence[Party]) -> Array:
+        """The scores of aligned rows."""
+        return self._scored({party.name: party.transformed(self.transforms_[party.name]) for party in rows})
 
-    def _scores(self, listed: Sequence[Party]) -> Array:
+    def _scored(self, data: dict[str, PartyData]) -> Array:
         """The scores of rows with prepared columns."""
         if hasattr(self, "models_"):
-            return np.column_stack([model._scores(listed) for model in self.models_])
+            return np.column_stack([model._scored(dict(data)) for model in self.models_])
         settings = self._settings(len(self.parties_))
-        assembly = assembly_of(settings)
-        last, data = self.parties_[-1], {party.name: self._rows_of(party) for party in listed}
+        assembly, last = assembly_of(settings), self.parties_[-1]
         if last in data:
             data[last] = replace(data[last], labels=self._label_model)
         outputs = self._label_model.outputs
         agreement = assembly.prediction_agreement(self.parties_, outputs, self._key_holder)
-        count, programs = listed[0].rows, dict[str, Program]()
+        count, programs = len(next(iter(data.values())).features), dict[str, Program]()
         with get_engine(settings.simulation.engine, settings.scheme) as mapper:
             guards = self._guards(settings, agreement.names)
             kind, before = key_kind(agreement.scheme, agreement.reveal), self._holders.items()

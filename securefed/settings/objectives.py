@@ -136,6 +136,8 @@ class ObjectiveSettings(Declared):
     """The label party may weigh rows and classes, and fit around a model of its own."""
     rounds_floor: ClassVar[float] = 0.15
     """The part of the rounds at Q = 1 that local steps do not save (securefed.plan.planner)."""
+    blind_transform: ClassVar[str] = "none"
+    """How a blind run prepares the columns of a party that says nothing of it."""
     free_steps: ClassVar[bool] = False
     """A blind round costs the same whatever the number of local steps is."""
 
@@ -349,6 +351,7 @@ class TransferSettings(ObjectiveSettings):
 
     objective = "transfer"
     default_optimiser = "adam"
+    blind_transform = "auto"
     rounds_floor = 0.04
     usual: ClassVar = {
         "rounds": (10, 30),
