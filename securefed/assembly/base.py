@@ -38,7 +38,7 @@ from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.own_gradient.prediction import score_program
 from securefed.protocols.own_gradient.sides import Scorer
 from securefed.protocols.schedules import Batches, LearningRate, held_out
-from securefed.settings.objectives import ObjectiveSettings, register_settings
+from securefed.settings.objectives import OBJECTIVE_SETTINGS, ObjectiveSettings
 from securefed.settings.protection import ByGradient
 from securefed.transport import Link, Program
 
@@ -253,10 +253,10 @@ class Assembly(ABC, Generic[S]):
     # What is kept
 
     @abstractmethod
-    def part(self, program: PartyLoop) -> Part:
+    def part(self, program: Any) -> Part:
         """Return a party's part of the model that its program trained; a helper's too."""
 
-    def released(self, program: PartyLoop, *, last: bool) -> Model | None:
+    def released(self, program: Any, *, last: bool) -> Model | None:
         """Return the party's own model where a blind run opened its parameters to it."""
         return None
 
@@ -306,12 +306,8 @@ class Assembly(ABC, Generic[S]):
     ) -> Program:
         """Return one party's program of a run that only predicts: the label party's returns the scores.
 
-        Parameters
-        ----------
-        part : the party's part of the model; None at a key-holder.
-        data : the rows, with prepared columns; None at a party that needs none. Its guard gets to know whom
-            they are about. With labels, what the label party adds to scores by itself is in them.
-        rows : how many rows are scored.
+        A key-holder has no `part`. `data` has prepared columns, and is None at a party that needs none. With
+        labels, what the label party adds to scores by itself is in them.
         """
         features, last = None, name == agreement.label_party
         mapper, guard = context.mapper or Serial(), context.guard
@@ -348,14 +344,10 @@ def register(assembly: type[Assembly[Any]], objective: Objective | None = None) 
         raise SettingError(f"objective: {name!r} given, and there is one of that name")
     if objective is not None:
         register_objective(name, objective)
-        register_settings(assembly.settings_class)
+        OBJECTIVE_SETTINGS[name] = assembly.settings_class
     ASSEMBLIES[name] = assembly
 
 
 def assembly_of(settings: ObjectiveSettings, scheme: CrossScheme | None = None) -> Assembly[Any]:
     """Return the assembly of these settings."""
     return ASSEMBLIES[check_choice("objective", settings.objective, ASSEMBLIES)](settings, scheme)
-
-
-def unfit(model: object, objective: str) -> DataError:
-    return DataError(f"a {type(model).__name__} does not fit the objective {objective}")

@@ -101,58 +101,53 @@ def build(
 ) -> tuple[PartyLoop, Measured | None]:
     """Return a data party's program, and what the label party measures the model with.
 
-    Parameters
-    ----------
-    rows : the common rows of the party's data, in the agreed order.
-    labelled : which of them have labels.
+    `rows`: the common rows of the party's data, in the agreed order. `labelled`: which of them have labels.
     """
     everybody = get_objective(agreement.objective).same_people
-    kept, aside = agreement.batches.division
-    if not agreement.batches.holdout_rows:
-        kept, aside = held_out(len(labelled), assembly.settings.holdout, assembly.settings.seed)
-    train, measured_rows = rows[kept], rows[aside]
+    settings, batches = assembly.settings, agreement.batches
     # Where the last rounds learn from the held-out rows too, programs take all.
-    again = agreement.batches.holdout_rows > 0
-    learning = rows if again else train
-    features, targets = assembly.features(data.features, data.untransformed), data.targets
-    columns = take_rows(features, learning) if everybody else features
-    aimed = targets
-    if not everybody and targets is not None:
-        aimed = targets.copy()
-        aimed[measured_rows] = np.nan  # all other labels make Phi
+    again = batches.holdout_rows > 0
+    kept, aside = batches.division if again else held_out(len(labelled), settings.holdout, settings.seed)
+    learning, trained = (rows, kept) if again else (rows[kept], np.arange(len(kept)))
+    features = columns = assembly.features(data.features, data.untransformed)
+    aimed = data.targets
     if data.labels is not None:
-        data.labels.check_measured(name, len(measured_rows))
-    folds = agreement.batches.fold_sizes if agreement.batches.folds > 1 else []
+        data.labels.check_measured(name, len(aside))
     if everybody:  # before anything is measured: scores are added to what it fits
-        trained = kept if again else np.arange(len(train))
-        aimed = _aimed(assembly.settings, data, learning, columns, trained, name)
+        columns = take_rows(features, learning)
+        aimed = _aimed(settings, data, learning, columns, trained, name)
+    elif aimed is not None:
+        aimed = aimed.copy()
+        aimed[rows[aside]] = np.nan  # all other labels make Phi
     measured: Measured | None = None
     if agreement.scores_rows:
-        place, known = (measured_rows, labelled[aside]) if len(measured_rows) else (train, labelled[kept])
+        place, known = (rows[aside], labelled[aside]) if len(aside) else (learning, labelled[kept])
         place = place if everybody else place[known]
-        if len(measured_rows) and not len(place):
-            raise DataError(f"holdout: none of the {len(measured_rows)} people that are held out has a label")
-        whole = everybody and not len(measured_rows) and not again
-        seen, truth = columns if whole else take_rows(features, place), _taken(targets, place)
-        offset = _taken(data.offset, place)
+        if len(aside) and not len(place):
+            raise DataError(f"holdout: none of the {len(aside)} people that are held out has a label")
+        seen = take_rows(features, place) if len(aside) or not everybody else columns
         metric: Callable[[Array], float] | None = None
         aim: Callable[[Array], Array] | None = None
-        if truth is not None and targets is not None and data.labels is not None:
+        if data.targets is not None and data.labels is not None and aimed is not None:
+            truth, folds = data.targets[place], batches.fold_sizes if batches.folds > 1 else []
+            offset = _taken(data.offset, place)
             metric = quality = data.labels.held_out(truth, seen, offset, aside if folds else None)
-            if agreement.batches.stages > 1 and aimed is not None:
-                aim = _aiming(assembly.settings, data.labels, aimed, truth, aside)
+            if batches.stages > 1:
+                aim = _aiming(settings, data.labels, aimed, truth, aside)
             if agreement.evaluate_every and quality.name == "accuracy":
                 lacking = "are all of one class" if data.labels.outputs == 1 else "lack a class"
                 raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
-            if len(measured_rows):
-                trained_columns = take_rows(features, train) if again else columns
-                own = OwnRows(trained_columns, targets[train], seen, _parts(folds, aside))
-                measured = Measured(quality, own if everybody else _without_columns(aimed, len(seen)))
+            if len(aside) and everybody:
+                parts = np.split(aside, np.cumsum(folds)[:-1]) if folds else []
+                own = OwnRows(take_rows(columns, trained), data.targets[rows[kept]], seen, parts)
+                measured = Measured(quality, own)
+            elif len(aside):  # of people that only the other party knows: how frequent the classes are
+                others = aimed[known_rows(aimed)]
+                own = OwnRows(np.zeros((len(others), 1)), others, np.zeros((len(seen), 1)))
+                measured = Measured(quality, own)
         context = replace(context, evaluation=EvaluationRows(seen, metric, _people(data, place), aim))
-    if everybody:
-        learning = np.arange(len(learning))
-    wanted = labelled if again else labelled[kept]
-    training = TrainingRows(columns, aimed, learning, wanted)
+    own_rows = np.arange(len(learning)) if everybody else learning
+    training = TrainingRows(columns, aimed, own_rows, labelled if again else labelled[kept])
     return assembly.program(agreement, name, model, training, context), measured
 
 
@@ -162,23 +157,20 @@ def _taken(values: Array | None, rows: Places) -> Array | None:
 
 def _people(data: PartyData, rows: Places) -> list[bytes] | None:
     """Whom these rows are about."""
-    if data.ids is None:
-        return None
-    names = [each.encode() for each in data.ids]
-    return [names[row] for row in rows]
+    names = None if data.ids is None else list(data.ids)
+    return None if names is None else [names[row].encode() for row in rows]
 
 
-def _parts(sizes: list[int], places: Places) -> list[Places]:
-    """The places of each fold among the training rows."""
-    return np.split(places, np.cumsum(sizes)[:-1]) if sizes else []
-
-
-def _without_columns(targets: Array | None, rows: int) -> OwnRows:
-    """What the label party has of people that only the other one knows: how frequent its classes are."""
-    if targets is None:
-        raise DataError("the label party has no labels")
-    known = targets[known_rows(targets)]
-    return OwnRows(np.zeros((len(known), 1)), known, np.zeros((rows, 1)))
+def _aimed(
+    settings: ObjectiveSettings, data: PartyData, rows: Places, columns: Array, trained: Places, name: str
+) -> Array | None:
+    """What the training fits of these rows, at the label party."""
+    targets = _taken(data.targets, rows)
+    if targets is None or data.labels is None or not settings.aims:
+        return targets
+    weights, offset = _taken(data.weights, rows), _taken(data.offset, rows)
+    bound = settings.option("margin_bound")
+    return data.labels.aim(name, bound, columns, targets, weights, offset, trained)
 
 
 def _aiming(
@@ -197,15 +189,3 @@ def _aiming(
         return targets
 
     return aim
-
-
-def _aimed(
-    settings: ObjectiveSettings, data: PartyData, rows: Places, columns: Array, trained: Places, name: str
-) -> Array | None:
-    """What the training fits of these rows, at the label party."""
-    targets = _taken(data.targets, rows)
-    if targets is None or data.labels is None or not settings.aims:
-        return targets
-    weights, offset = _taken(data.weights, rows), _taken(data.offset, rows)
-    bound = settings.option("margin_bound")
-    return data.labels.aim(name, bound, columns, targets, weights, offset, trained)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed import models
-from securefed.assembly.base import HELPER, KEY_HOLDER, Assembly, Model, Part, TrainingRows, unfit
+from securefed.assembly.base import HELPER, KEY_HOLDER, Assembly, Model, Part, TrainingRows
 from securefed.data.storage import new_table, row_blocks
 from securefed.declare import check_choice
 from securefed.errors import DataError, SettingError
@@ -20,7 +20,7 @@ from securefed.protocols.agreement import Agreement, Member, encoded_bits, halve
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.blind.statistics import MOST_WRAPS, wrap_bound
-from securefed.protocols.loop import PartyContext, PartyLoop
+from securefed.protocols.loop import PartyContext
 from securefed.protocols.own_gradient.sides import LinearScorer, LinearSide
 from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty
 from securefed.protocols.schedules import Automatic, Batches, Constant, LearningRate, as_learning_rate
@@ -193,7 +193,7 @@ class LinearAssembly(Assembly[LinearSettings]):
         self, agreement: Agreement, name: str, model: Model, data: TrainingRows, context: PartyContext
     ) -> DataParty | BlindParty:
         if isinstance(model, HiddenLayer):
-            raise unfit(model, agreement.objective)
+            raise DataError(f"{name}: a hidden layer given, a local model is allowed")
         features, targets = data.features, data.targets
         settings, last = self.settings, name == agreement.label_party
         if last and targets is None:
@@ -228,14 +228,12 @@ class LinearAssembly(Assembly[LinearSettings]):
             return BlindParty(agreement, settings.loss_function, None, None, context, self.scheme)
         return KeyHolderParty(agreement, context)
 
-    def part(self, program: PartyLoop) -> Part:
+    def part(self, program: Any) -> Part:
         if isinstance(program, BlindParty):
             return program.part
-        if not isinstance(program, DataParty) or not isinstance(program.side, LinearSide):
-            raise unfit(program, self.settings.objective)
         return LinearScorer(program.side.model, self.settings.option("margin_bound"))
 
-    def released(self, program: PartyLoop, *, last: bool) -> LocalModel | None:
+    def released(self, program: Any, *, last: bool) -> LocalModel | None:
         if not isinstance(program, BlindParty) or program.parameters is None:
             return None
         bias = last and self.settings.fit_intercept

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.base import Assembly, Model, Part, TrainingRows, unfit
+from securefed.assembly.base import Assembly, Model, Part, TrainingRows
 from securefed.errors import DataError
 from securefed.models import HiddenLayer, LinearModel
 from securefed.models.local import with_ones
@@ -89,13 +89,11 @@ class TransferAssembly(Assembly[TransferSettings]):
         return encoded_bits(2.0 * max(u * (0.5 + 2.0 * gamma), sqrt(overlap) * u * u, 1.0))
 
     def program(
-        self, agreement: Agreement, name: str, model: Model, data: TrainingRows, context: PartyContext
+        self, agreement: Agreement, name: str, model: Any, data: TrainingRows, context: PartyContext
     ) -> PartyLoop:
         """Return a party's program. The parties' other rows count too: their labels make Phi."""
         if self.settings.blind:
             return self.blind_party(agreement, data, context)
-        if not isinstance(model, HiddenLayer):
-            raise unfit(model, agreement.objective)
         return DataParty(agreement, self.side(model, data), self.settings.optimiser, context)
 
     def side(self, layer: HiddenLayer, data: TrainingRows) -> TransferSide:
@@ -126,11 +124,9 @@ class TransferAssembly(Assembly[TransferSettings]):
         context = context.guarding(name, data.features)
         return BlindTransferParty(agreement, rows, context, self.scheme)
 
-    def part(self, program: PartyLoop) -> Part:
+    def part(self, program: Any) -> Part:
         if isinstance(program, BlindTransferParty):
             return program.part
-        if not isinstance(program, DataParty) or not isinstance(program.side, TransferSide):
-            raise unfit(program, self.settings.objective)
         return self.scorer(program.side.model, program.side.phi() if program.side.labelled else None)
 
     def facts(self) -> dict[str, Any]:

@@ -257,13 +257,8 @@ class ObjectiveSettings(Declared):
 
     def for_prediction(self) -> Self:
         """The settings of a run that only predicts."""
-        changes: dict[str, Any] = {
-            "batch_size": None,
-            "local_model": "linear",
-            "release": False,
-        }
-        known = declared(type(self.protection)).keys() & changes.keys()
-        protection = replace(self.protection, **{name: changes[name] for name in known})
+        unused = {"batch_size", "local_model", "release"} & declared(type(self.protection)).keys()
+        protection = replace(self.protection, **{name: DEFAULTS[name] for name in unused})
         return replace(self, protection=protection, monitoring=Monitoring())
 
 
@@ -421,10 +416,3 @@ OBJECTIVE_SETTINGS: dict[str, type[ObjectiveSettings]] = {
     "transfer": TransferSettings,
 }
 """By objective, the default first."""
-
-
-def register_settings(cls: type[ObjectiveSettings]) -> None:
-    """Make the settings of a new objective known."""
-    if cls.objective in OBJECTIVE_SETTINGS:
-        raise SettingError(f"objective: {cls.objective!r} given, and there is one of that name")
-    OBJECTIVE_SETTINGS[cls.objective] = cls
