@@ -25,7 +25,7 @@ from sklearn.base import clone
 from securefed.api.party import Party, align, check_parties, common_rows, label_party
 from securefed.api.predictor import Keys, Predictor
 from securefed.api.result import RunResult
-from securefed.assembly import Assembly, assembly_of
+from securefed.assembly import assembly_of
 from securefed.assembly.base import (
     Arrays,
     PartyData,
@@ -43,7 +43,7 @@ from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import missing_labels
 from securefed.labels.quality import Holdout, QualityWarning
 from securefed.labels.several import ClassModels, label_model_of
-from securefed.protocols.agreement import Agreement, get_objective, warn_of_trust
+from securefed.protocols.agreement import get_objective, warn_of_trust
 from securefed.protocols.loop import Outcome, PartyContext, PartyLoop
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.objectives import Labels, ObjectiveSettings
@@ -114,7 +114,13 @@ class Federated(Predictor):
         judged = self._judge(run.outcomes[names[-1]], measured)
         self.result_ = RunResult.of(agreement, run, judged)
         self._holders, self._key_holder = holders, agreement.key_holder
-        self._collect(assembly, agreement, programs)
+        kept = {
+            name: each for name, each in programs.items() if name in names or agreement.reveal == "nothing"
+        }
+        opened = {name: assembly.released(each, last=name == names[-1]) for name, each in kept.items()}
+        self._parts = {name: assembly.part(each) for name, each in kept.items()}
+        self._released = {name: model for name, model in opened.items() if model is not None}
+        self._training = secrets.token_hex(8)
         return self
 
     def _prepare(
@@ -176,21 +182,6 @@ class Federated(Predictor):
         if quality.warning:
             warnings.warn(quality.warning, QualityWarning, stacklevel=4)
         return quality
-
-    def _collect(
-        self, assembly: Assembly[Any], agreement: Agreement, programs: Mapping[str, PartyLoop]
-    ) -> None:
-        """Keep each party's part of the model."""
-        self._training = secrets.token_hex(8)  # tells this model from others in a folder
-        self._parts = {}
-        self._released = {}
-        for name, each in programs.items():
-            if name == agreement.key_holder and agreement.reveal != "nothing":
-                continue
-            self._parts[name] = assembly.part(each)
-            released = assembly.released(each, last=name == agreement.label_party)
-            if released is not None:
-                self._released[name] = released
 
     # Several classes
 
@@ -338,12 +329,10 @@ class Federated(Predictor):
 
 def _against_rest(parties: Sequence[Party], each: Any) -> list[Party]:
     """The parties, with labels 1 for this class and 0 for others. Missing labels stay missing."""
-    listed = check_parties(parties)
-    for place, party in enumerate(listed):
-        if party.labels is not None:
-            this, gone = (party.labels == each).astype(int), missing_labels(party.labels)
-            listed[place] = party.relabelled(np.where(gone, None, this) if gone.any() else this)
-    return listed
+    party = label_party(parties)
+    this, gone = (party.known_labels() == each).astype(int), missing_labels(party.known_labels())
+    one = party.relabelled(np.where(gone, None, this) if gone.any() else this)
+    return [one if other is party else other for other in parties]
 
 
 def _guard_arrays(guard: ScoreGuard | None) -> Arrays:

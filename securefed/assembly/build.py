@@ -23,6 +23,7 @@ from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop
 from securefed.protocols.schedules import held_out
 from securefed.settings.objectives import ObjectiveSettings
+from securefed.settings.protection import Blind
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -52,7 +53,10 @@ def label_targets(
     loss, wishes = settings.loss_function, wishes or LabelOptions(start=True)
     several = loss.binary and labels.ndim == 1 and (classes or _count(labels)) > 2
     if settings.aims:
-        wishes = replace(wishes, start=wishes.start and settings.starts_from_own_fit)
+        starts = (
+            settings.trains_like == Blind.kind and loss.name == "logistic"
+        )  # from a fit of its own columns
+        wishes = replace(wishes, start=wishes.start and starts)
         wishes.check(loss, taylor=settings.taylor)
     elif wishes.any:
         raise SettingError(f"weight, offset, class_weight and family: not for {settings.objective!r}")

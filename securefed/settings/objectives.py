@@ -222,16 +222,11 @@ class ObjectiveSettings(Declared):
     @property
     def many_classes(self) -> bool:
         """Whether one run can have more than two classes."""
-        return False
+        return self.blind and self.loss_function.binary and not self.option("release")
 
     @property
     def taylor(self) -> bool:
         """Whether scores are those of a Taylor form of the loss, which probabilities have to be fitted to."""
-        return True
-
-    @property
-    def starts_from_own_fit(self) -> bool:
-        """Whether the label party first fits its own columns, and makes targets of that."""
         return False
 
     @property
@@ -324,14 +319,6 @@ class LinearSettings(ObjectiveSettings):
         """Whether steps go along the gradient itself: what the theory of steps is about."""
         return isinstance(self.optimiser, SGD)
 
-    @property
-    def many_classes(self) -> bool:
-        return self.blind and self.loss_function.binary and not self.option("release")
-
-    @property
-    def starts_from_own_fit(self) -> bool:
-        return self.trains_like == Blind.kind and self.loss == "logistic"
-
     def for_parties(self, count: int) -> Self:
         return replace(self, rounds=automatic_rounds(max(1, count))) if self.rounds == "auto" else self
 
@@ -401,14 +388,6 @@ class TransferSettings(ObjectiveSettings):
     @property
     def activation(self) -> str:
         return self.option("activation") or "sigmoid"
-
-    @property
-    def many_classes(self) -> bool:
-        return self.blind
-
-    @property
-    def taylor(self) -> bool:
-        return False
 
 
 OBJECTIVE_SETTINGS: dict[str, type[ObjectiveSettings]] = {
