@@ -97,7 +97,11 @@ class Federated(Predictor):
         agreement = assembly.agree(members, len(labelled), self._label_model.outputs)
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders = self._keys(settings, agreement, keys)
-        guards = self._guards(settings, names, data)
+        self.score_guards_ = {}
+        for name in names[:-1]:
+            bits = self.transforms_[name].row_bits(data[name].features)
+            self.score_guards_[name] = ScoreGuard(party=name, column_bits=bits)
+        guards = self._guards(settings)
         workers = get_engine(settings.simulation.engine, settings.scheme)
         with workers as mapper, self._bar(agreement) as on_round:
             programs: dict[str, PartyLoop] = {}
@@ -256,13 +260,12 @@ class Federated(Predictor):
                 "key_holder": self._key_holder,
                 "classes": None if classes is None else classes.tolist(),
                 "training": self._training,
-                **facts,
             }
             arrays |= _guard_arrays(self.score_guards_.get(name))
             columns = self.transforms_[name].to_arrays() if name in self.transforms_ else {}
             arrays |= {f"{FITTED}{key}": array for key, array in columns.items()}
             arrays |= self._label_model.to_arrays() if name == self.parties_[-1] else {}
-            write_part(FilePath(folder) / shard_file(name), public, arrays)
+            write_part(FilePath(folder) / shard_file(name), public | facts, arrays)
 
     @classmethod
     def load(cls, folder: str | PathLike[str], *, keys: Keys | None = None, **parameters: Any) -> Self:
@@ -289,11 +292,16 @@ class Federated(Predictor):
             raise SettingError("keys: a blind model has its own keys; leave them out")
         self.parties_, self._key_holder = public["parties"], public.get("key_holder")
         self._training = str(public.get("training", secrets.token_hex(8)))
-        self.transforms_, self.score_guards_ = _take_fitted(shards), _take_guards(shards)
+        self.transforms_, self.score_guards_ = {}, {}
         self._holders, self._parts, self._released = dict(keys or {}), {}, {}
         assembly = assembly_of(self._settings())
         for name, arrays in shards.items():
+            columns = {key[len(FITTED) :]: arrays.pop(key) for key in list(arrays) if key.startswith(FITTED)}
             try:
+                if columns:  # a helper has none
+                    self.transforms_[name] = FittedColumns.from_arrays(columns)
+                if "score_key" in arrays:
+                    self.score_guards_[name] = _take_guard(name, arrays)
                 self._parts[name] = assembly.load(public, arrays)
                 if blind and "model" in arrays:  # released parameters, beside the shares
                     self._released[name] = assembly.load_scorer(public, arrays).model
@@ -346,31 +354,16 @@ def _guard_arrays(guard: ScoreGuard | None) -> Arrays:
     }
 
 
-def _take_guards(shards: Mapping[str, Arrays]) -> dict[str, ScoreGuard]:
-    """The same from the shards that were read; it is taken out of them."""
-    guards = {}
-    for name, arrays in shards.items():
-        if "score_key" not in arrays:
-            continue
-        try:
-            bits = float(arrays.pop("score_bits"))
-            guards[name] = ScoreGuard(
-                arrays.pop("score_key").tobytes(), party=name, column_bits=None if np.isnan(bits) else bits
-            )
-            guards[name].restore(arrays.pop("score_ledger").tobytes())
-        except (KeyError, TypeError, ValueError, SecurefedError) as error:
-            raise DataError(f"shard of {name}: its score ledger cannot be read ({error})") from None
-    return guards
-
-
-def _take_fitted(shards: Mapping[str, Arrays]) -> dict[str, FittedColumns]:
-    """How each party prepares its columns, taken out of the shards that were read; a helper has none."""
-    fitted = {}
-    for name, arrays in shards.items():
-        taken = {key[len(FITTED) :]: arrays.pop(key) for key in list(arrays) if key.startswith(FITTED)}
-        if taken:
-            fitted[name] = FittedColumns.from_arrays(taken)
-    return fitted
+def _take_guard(name: str, arrays: Arrays) -> ScoreGuard:
+    """The same from a shard that was read; it is taken out of it."""
+    try:
+        bits = float(arrays.pop("score_bits"))
+        key, ledger = arrays.pop("score_key").tobytes(), arrays.pop("score_ledger").tobytes()
+        guard = ScoreGuard(key, party=name, column_bits=None if np.isnan(bits) else bits)
+        guard.restore(ledger)
+    except (KeyError, TypeError, ValueError, SecurefedError) as error:
+        raise DataError(f"its score ledger cannot be read ({error})") from None
+    return guard
 
 
 def _make_room(folder: FilePath, training: str, *, overwrite: bool) -> None:

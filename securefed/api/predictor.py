@@ -172,21 +172,12 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     # Whose scores were told
 
-    def _guards(
-        self, settings: ObjectiveSettings, names: Sequence[str], data: Mapping[str, PartyData] | None = None
-    ) -> dict[str, ScoreGuard]:
-        """`score_guards_`, with the ledger as it is set now.
-
-        `data`: in a fit, the parties' data; what their columns hold is counted.
-        """
-        kept: dict[str, ScoreGuard] = getattr(self, "score_guards_", {}) if data is None else {}
-        for name in names[:-1]:
-            guard = kept.setdefault(name, ScoreGuard(party=name))
+    def _guards(self, settings: ObjectiveSettings) -> dict[str, ScoreGuard]:
+        """`score_guards_`, with the ledger as it is set now."""
+        for name in self.parties_[:-1]:
+            guard = self.score_guards_.setdefault(name, ScoreGuard(party=name))
             guard.mode = settings.protection.score_ledger
-            if data is not None:
-                guard.column_bits = self.transforms_[name].row_bits(data[name].features)
-        self.score_guards_ = kept
-        return kept
+        return self.score_guards_
 
     # A fitted model
 
@@ -274,7 +265,7 @@ class Predictor(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         agreement = assembly.prediction_agreement(self.parties_, outputs, self._key_holder)
         count, programs = len(next(iter(data.values())).features), dict[str, Program]()
         with get_engine(settings.simulation.engine, settings.scheme) as mapper:
-            guards = self._guards(settings, agreement.names)
+            guards = self._guards(settings)
             kind, before = key_kind(agreement.scheme, agreement.reveal), self._holders.items()
             fitting = {name: holder for name, holder in before if holder.public.scheme.name == kind}
             self._holders = self._keys(settings, agreement, fitting)

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     columns = ", ".join(f"{name} has {len(own)} columns" for name, own in data.columns.items())
     terminal.say(f"  {columns} and the labels")
     if settings.key_holder is not None:
-        terminal.say(f"  {HELPER} has no data; it {'helps' if settings.blind else 'holds the key'}")
+        terminal.say(f"  {HELPER} has no data; it {'helps' if settings.settings.blind else 'holds the key'}")
     options = ["--log-format", args.log_format, *["-q"] * args.quiet, *["-v"] * args.verbose]
     demo = DemoRun(folder, data, table, terminal, options)
     with interruptible():

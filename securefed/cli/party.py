@@ -69,8 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     party = read_party_file(args.file)
     terminal.labels = {"party": party.own.name, "run": party.shared.name}
-    reveal = "nothing" if party.shared.blind else "own-gradient"
-    for line in trust_lines(party.shared.scheme, reveal, party.shared.objective):
+    for line in trust_lines(party.shared.scheme, party.shared.reveal, party.shared.objective):
         terminal.warn(line)
     data = None if party.is_key_holder else load_data(party)
     passphrase = phrases.read_passphrase(args.passphrase_file)

@@ -208,7 +208,7 @@ class Session:
 
     def _agreement(self, states: States, common: int) -> Agreement:
         agreement = agreement_of(self.shared, states, common)
-        if self.shared.blind:
+        if self.shared.settings.blind:
             check_memory(agreement)
         entry = refusal(agreement)
         if entry is not None:

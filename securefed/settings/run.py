@@ -140,7 +140,7 @@ class RunSettings(Declared):
     @property
     def helper(self) -> str | None:
         """The party without data that holds second shares; None where there is none, or it holds a key."""
-        return self.key_holder if self.blind else None
+        return self.key_holder if self.settings.blind else None
 
     @property
     def stateful(self) -> tuple[str, ...]:
@@ -172,10 +172,6 @@ class RunSettings(Declared):
     def key_kind(self) -> str | None:
         """The kind of encryption keys that the run takes from files; None: it makes keys of its own."""
         return key_kind(self.scheme, self.reveal)
-
-    @property
-    def blind(self) -> bool:
-        return self.settings.blind
 
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, defaults included, for the peers to compare."""
