@@ -1,17 +1,10 @@
 """The estimators: an objective each.
 
-GeneralisedLinear (equation 2): K parties, logistic, linear or squared-hinge loss.
-
-    model = GeneralisedLinear(algorithm=FedBCD(local_steps=20))
-    model.fit([Party("shop", X1), Party("bank", X2, labels=y)])
+    model = GeneralisedLinear().fit([Party("shop", X1), Party("bank", X2, labels=y)])    # equation 2
     model.predict_proba([Party("shop", X1_new), Party("bank", X2_new)])
 
-TransferLearner (objective: securefed.protocols.own_gradient.sides): two parties that share some people.
-
-    bank = Party("bank", X_bank, labels=y, ids=...)    # A: labels for some of its rows
-    shop = Party("shop", X_shop, ids=...)              # B: no labels; shares some people with A
-    model = TransferLearner().fit([shop, bank])        # nobody sees anything of the other's, nor of the model
-    model.decision_function(Party("shop", X_new))      # scores of B's people, learnt by A alone
+    model = TransferLearner().fit([Party("shop", X_shop, ids=...), Party("bank", X_bank, labels=y, ids=...)])
+    model.decision_function(Party("shop", X_new))      # scores of the shop's people, learnt by the bank alone
 """
 
 from __future__ import annotations

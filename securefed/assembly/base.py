@@ -1,13 +1,11 @@
 """What a run of one objective is assembled from: everything that differs between objectives.
 
-An assembly takes the settings of a run. With what the others say about themselves in public (`Member`) each
-party builds the agreement and its own program; nobody needs anybody else's data for that. Simulations, party
-processes and plans all build programs here, and know no objective by its name.
+From the settings of a run, and what the others say about themselves in public (`Member`), each party builds
+the agreement and its own program. Simulations, party processes and plans all do so here, and know no
+objective by its name.
 
-A party's part of a model on disk: its own arrays, and beside them what all parties know of the model.
-
-Parts of a blind model are shares, uniform by themselves; a helper has one too. A file has mode 0600: a part
-is its owner's alone.
+A party's file has its own part of a model, and what all parties know of the model. Parts of a blind model are
+shares, uniform by themselves; a helper has one too. A file has mode 0600: a part is its owner's alone.
 """
 
 from __future__ import annotations

@@ -18,12 +18,8 @@ WIDTH = 100
 def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[str] = ()) -> str:
     """Write a party.toml to edit: every setting with its meaning, those with a default commented out.
 
-    Parameters
-    ----------
-    name : the party's name.
-    key_holder : whether it is the party without data.
-    listen : host and port.
-    parties : the parties with data, the label party last; examples where none are named.
+    `key_holder`: it is the party without data. `parties`: those with data, the label party last; examples
+    where none are named.
     """
     if not parties:
         others = ("shop", "insurer", "bank") if key_holder else ("shop", "bank")

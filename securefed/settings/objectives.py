@@ -1,9 +1,5 @@
 """The settings of each objective: what all parties of a run share.
 
-    ObjectiveSettings     what every objective has
-    LinearSettings        all parties have the same people; their parts of a score add up (equation 2)
-    TransferSettings      two parties share some people, of whom some have labels
-
 An objective from outside the package declares a class of its own and registers it (docs/extending.md).
 """
 
