@@ -1,16 +1,16 @@
 """The estimators: an objective each.
 
-    model = GeneralisedLinear().fit([Party("shop", X1), Party("bank", X2, labels=y)])    # equation 2
-    model.predict_proba([Party("shop", X1_new), Party("bank", X2_new)])
+model = GeneralisedLinear().fit([Party("shop", X1), Party("bank", X2, labels=y)])    # equation 2
+model.predict_proba([Party("shop", X1_new), Party("bank", X2_new)])
 
-    model = TransferLearner().fit([Party("shop", X_shop, ids=...), Party("bank", X_bank, labels=y, ids=...)])
-    model.decision_function(Party("shop", X_new))      # scores of the shop's people, learnt by the bank alone
+model = TransferLearner().fit([Party("shop", X_shop, ids=...), Party("bank", X_bank, labels=y, ids=...)])
+model.decision_function(Party("shop", X_new))      # scores of the shop's people, learnt by the bank alone
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,9 +21,7 @@ from securefed.api.federated import Federated
 from securefed.api.party import Party, check_parties
 from securefed.api.predictor import parameters
 from securefed.assembly import Assembly, LinearAssembly, TransferAssembly
-from securefed.data.columns import FittedColumns
 from securefed.errors import DataError
-from securefed.labels.label_model import LabelModel
 from securefed.models import LinearModel
 from securefed.settings.objectives import LinearSettings, TransferSettings
 
@@ -75,42 +73,35 @@ class GeneralisedLinear(Federated):
     def _terms(self, attribute: str) -> tuple[list[tuple[str, str]], Array]:
         """Party and column of every coefficient; and the intercept and the coefficients, a row a model."""
         self._fitted()
-        models = getattr(self, "models_", [self])
-        rows = [_own_units(each.shards_, each.transforms_, each._label_model, attribute) for each in models]
-        return [(name, column) for name in self.shards_ for column in self.transforms_[name].names], np.array(
-            rows
-        )
+        rows = [each._own_units(attribute) for each in getattr(self, "models_", [self])]
+        names = [(name, column) for name in self.shards_ for column in self.transforms_[name].names]
+        return names, np.array(rows)
+
+    def _own_units(self, attribute: str) -> Array:
+        """The intercept, and all parties' coefficients, in the columns' own units.
+
+        The parties know them with Blind(release=True), OwnGradient() and Plain().
+        """
+        labels, weights = self._label_model, list[Array]()
+        scale, total = labels.scale, labels.mean
+        if labels.link is not None:
+            scale, total = scale * labels.link.slope, total + scale * labels.link.constant
+        for name, model in self.shards_.items():
+            if not isinstance(model, LinearModel):
+                raise AttributeError(
+                    f"{attribute}: {name} does not know its parameters;"
+                    " protection=Blind(release=True) opens them to it"
+                )
+            columns, intercept = self.transforms_[name], float(model.parameters[model.columns :].sum())
+            slopes = scale * model.parameters[: model.columns] / columns.scale
+            total += scale * intercept - float(slopes @ columns.mean)
+            weights.append(slopes)
+        return np.concatenate([[total], *weights])
 
     def _by_class(self, values: Sequence[Any]) -> Any:
         """The values by class, where there is one model a class."""
-        return (
-            dict(zip(self.classes_.tolist(), values, strict=True)) if hasattr(self, "models_") else values[0]
-        )
-
-
-def _own_units(
-    shards: Mapping[str, Any], fitted: Mapping[str, FittedColumns], labels: LabelModel, attribute: str
-) -> Array:
-    """Return the intercept, and all parties' coefficients, in the columns' own units.
-
-    The parties know them with Blind(release=True), OwnGradient() and Plain(). AttributeError, in the name of
-    `attribute`, where one does not.
-    """
-    total, weights = labels.mean, list[Array]()
-    for name, model in shards.items():
-        if not isinstance(model, LinearModel):
-            raise AttributeError(
-                f"{attribute}: {name} does not know its parameters;"
-                " protection=Blind(release=True) opens them to it"
-            )
-        slopes, constant = model.parameters[: model.columns], float(model.parameters[model.columns :].sum())
-        if labels.link is not None:
-            slopes, constant = labels.link.slope * slopes, labels.link.slope * constant
-            constant += labels.link.constant if name == list(shards)[-1] else 0.0
-        slopes = labels.scale * slopes / fitted[name].scale
-        total += labels.scale * constant - float(slopes @ fitted[name].mean)
-        weights.append(slopes)
-    return np.concatenate([[total], *weights])
+        several = hasattr(self, "models_")
+        return dict(zip(self.classes_.tolist(), values, strict=True)) if several else values[0]
 
 
 def _by_party(names: Sequence[tuple[str, str]], row: Array) -> dict[str, dict[str, float]]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed import models
-from securefed.assembly.base import HELPER, KEY_HOLDER, Assembly, Model, Part, TrainingRows
+from securefed.assembly.base import HELPER, KEY_HOLDER, Assembly, Part, TrainingRows
 from securefed.data.storage import new_table, row_blocks
 from securefed.declare import check_choice
 from securefed.errors import DataError, SettingError
@@ -190,14 +190,10 @@ class LinearAssembly(Assembly[LinearSettings]):
         return table
 
     def program(
-        self, agreement: Agreement, name: str, model: Model, data: TrainingRows, context: PartyContext
+        self, agreement: Agreement, name: str, model: Any, data: TrainingRows, context: PartyContext
     ) -> DataParty | BlindParty:
-        if isinstance(model, HiddenLayer):
-            raise DataError(f"{name}: a hidden layer given, a local model is allowed")
         features, targets = data.features, data.targets
         settings, last = self.settings, name == agreement.label_party
-        if last and targets is None:
-            raise DataError(f"{name}: the label party has no labels")
         columns = self.augmented(features, last=last)
         steps: OwnSteps | None = None
         if model.is_linear and settings.by_gradient:

@@ -91,8 +91,6 @@ def _others(objective: str) -> list[str]:
 def _lines(settings: Mapping[str, Setting], values: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, each in settings.items():
-        if not each.in_file:
-            continue
         lines += _comment(each.doc)
         if name in values:
             lines.append(f"{name} = {toml_value(values[name])}")

@@ -147,12 +147,10 @@ class DataSettings(Labels, Policy):
 
     @property
     def wishes(self) -> LabelOptions:
-        """What the label party wants of its rows."""
         return self.options(weighted=self.weight is not None, offset=self.offset is not None)
 
     @property
     def policy(self) -> Policy:
-        """What was decided about how values are written, gaps, dates and categories."""
         return Policy(**{name: getattr(self, name) for name in declared(Policy)})
 
 
