@@ -118,11 +118,9 @@ class Federated(Predictor):
         judged = self._judge(run.outcomes[names[-1]], measured)
         self.result_ = RunResult.of(agreement, run, judged)
         self._holders, self._key_holder = holders, agreement.key_holder
-        kept = {
-            name: each for name, each in programs.items() if name in names or agreement.reveal == "nothing"
-        }
-        opened = {name: assembly.released(each, last=name == names[-1]) for name, each in kept.items()}
-        self._parts = {name: assembly.part(each) for name, each in kept.items()}
+        owners = list(programs) if agreement.reveal == "nothing" else names  # a helper has a part, too
+        opened = {name: assembly.released(programs[name], last=name == names[-1]) for name in owners}
+        self._parts = {name: assembly.part(programs[name]) for name in owners}
         self._released = {name: model for name, model in opened.items() if model is not None}
         self._training = secrets.token_hex(8)
         return self
