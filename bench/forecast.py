@@ -22,7 +22,7 @@ import numpy as np
 
 from bench import machine
 from securefed import Blind, FedBCD, GeneralisedLinear, OwnGradient, Party, Simulation, TransferLearner
-from securefed.api import predictor
+from securefed.api import federated
 from securefed.assembly import LinearAssembly, TransferAssembly
 from securefed.assembly.base import HELPER, KEY_HOLDER
 from securefed.crypto import SCHEMES, generate
@@ -140,7 +140,7 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
     kind: Any = TransferLearner if case.transfer else GeneralisedLinear
     model = kind(**settings, simulation=Simulation(network=network, engine=engine, progress=False))
     timer = time.thread_time if engine == "serial" else time.perf_counter
-    with warnings.catch_warnings(), patch.object(predictor, "run_local", partial(run_local, timer=timer)):
+    with warnings.catch_warnings(), patch.object(federated, "run_local", partial(run_local, timer=timer)):
         warnings.simplefilter("ignore", LedgerWarning)
         warnings.simplefilter("ignore", TrustWarning)
         model.fit(parties, **keys)

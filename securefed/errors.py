@@ -3,7 +3,7 @@
     SecurefedError
     |-- SettingError    a setting is not one of the allowed values   (also a ValueError)
     |-- DataError       somebody's data cannot be used as it is      (also a ValueError)
-    |   `-- NotFitted   securefed.api.predictor: no model yet        (also scikit-learn's NotFittedError)
+    |   `-- NotFitted   securefed.api.federated: no model yet        (also scikit-learn's NotFittedError)
     |-- MissingExtra    an optional dependency is not installed      (also an ImportError)
     `-- CryptoError     keys, ciphertexts, masks, openings
 

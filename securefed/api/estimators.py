@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from securefed.api.federated import Federated
+from securefed.api.federated import Federated, parameters
 from securefed.api.party import Party, check_parties
-from securefed.api.predictor import parameters
 from securefed.assembly import Assembly, LinearAssembly, TransferAssembly
 from securefed.errors import DataError
 from securefed.models import LinearModel

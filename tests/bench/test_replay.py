@@ -119,10 +119,10 @@ def test_a_replay_of_any_run_is_what_its_links_measured(seed: int) -> None:
 @pytest.mark.parametrize("order", ["parallel", "sequential"])
 def test_a_replay_of_training_is_its_result(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real run with three parties, a key-holder and evaluations."""
-    from securefed.api import predictor
+    from securefed.api import federated
 
     runs: list[LocalRun] = []
-    monkeypatch.setattr(predictor, "run_local", lambda *a, **k: runs.append(run_local(*a, **k)) or runs[-1])
+    monkeypatch.setattr(federated, "run_local", lambda *a, **k: runs.append(run_local(*a, **k)) or runs[-1])
     rng = np.random.default_rng(0)
     columns = rng.normal(size=(3, 30, 2))
     parties = [Party("p", columns[0]), Party("q", columns[1])]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from securefed import Blind, FedSGD, GeneralisedLinear, Party, Plain
-from securefed.api.predictor import parameters
+from securefed.api.federated import parameters
 from securefed.assembly import ASSEMBLIES, assembly_of
 from securefed.assembly import register as register_assembly
 from securefed.assembly.base import write_arrays

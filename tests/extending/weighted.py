@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed import OwnGradient
-from securefed.api.federated import Federated
-from securefed.api.predictor import parameters
+from securefed.api.federated import Federated, parameters
 from securefed.assembly import Assembly
 from securefed.assembly.base import Model, TrainingRows
 from securefed.crypto import FixedPoint
