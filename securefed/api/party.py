@@ -90,20 +90,17 @@ class Party:
             self.policy = Policy(**policy)
         except SettingError as error:
             raise SettingError(f"{name}: {error}") from None
-        file = isinstance(data, str | PathLike)
-        if self.policy.separator is not None and not file:
-            raise SettingError(f"{name}: separator is for text files, and data is no path")
         self.id_form = check_choice("id_form", id_form, ID_FORMS)
         self.columns: list[str] | None = None
         if isinstance(data, str | PathLike):
             rows = read_rows(Path(data).expanduser(), self.policy)
-        elif self.policy.separator is None:
+        elif self.policy.separator is not None:
+            raise SettingError(f"{name}: separator is for text files, and data is no path")
+        else:
             table = self._table(data)
             if hasattr(table, "columns"):
                 self.columns = [str(column) for column in table.columns]
             rows = rows_of(name, table, self._names(table), self.policy)
-        else:
-            raise SettingError(f"{name}: separator is for text files, and data is no path")
         parts = {"ids": ids, "labels": labels, "weights": weights, "offset": offset}
         named = {what: value for what, value in parts.items() if isinstance(value, str)}
         problems = Problems(name)
