@@ -157,6 +157,8 @@ class Assembly(ABC, Generic[S]):
     settings_class: ClassVar[type[ObjectiveSettings]]
     estimator: ClassVar[str]
     """The word in a shard that says which estimator reads it."""
+    needed: ClassVar[tuple[str, ...]] = ()
+    """The settings of the objective or the protection that a saved model needs."""
 
     def __init__(self, settings: S, scheme: CrossScheme | None = None) -> None:
         self.settings = settings
@@ -250,17 +252,19 @@ class Assembly(ABC, Generic[S]):
 
     # What is kept
 
-    @abstractmethod
     def part(self, program: Any) -> Part:
         """Return a party's part of the model that its program trained; a helper's too."""
+        part: Part = program.part if self.settings.blind else program.side.scorer()
+        return part
 
     def released(self, program: Any, *, last: bool) -> Model | None:
         """Return the party's own model where a blind run opened its parameters to it."""
         return None
 
-    @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Return the settings that a saved model needs."""
+        own = self.settings
+        return {name: getattr(own, name) if hasattr(own, name) else own.option(name) for name in self.needed}
 
     def save(self, part: Part, released: Model | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what all know of the model, and the party's own arrays.

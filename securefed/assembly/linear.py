@@ -45,6 +45,7 @@ class LinearAssembly(Assembly[LinearSettings]):
 
     settings_class = LinearSettings
     estimator = "generalised-linear"
+    needed = ("loss", "margin_bound", "fit_intercept")
 
     @property
     def rehearsed_rate(self) -> Any:
@@ -224,11 +225,6 @@ class LinearAssembly(Assembly[LinearSettings]):
             return BlindParty(agreement, settings.loss_function, None, None, context, self.scheme)
         return KeyHolderParty(agreement, context)
 
-    def part(self, program: Any) -> Part:
-        if isinstance(program, BlindParty):
-            return program.part
-        return LinearScorer(program.side.model, self.settings.option("margin_bound"))
-
     def released(self, program: Any, *, last: bool) -> LocalModel | None:
         if not isinstance(program, BlindParty) or program.parameters is None:
             return None
@@ -236,14 +232,6 @@ class LinearAssembly(Assembly[LinearSettings]):
         model = LinearModel(len(program.parameters) - bias, bias)
         model.parameters = program.parameters.ravel()
         return model
-
-    def facts(self) -> dict[str, Any]:
-        settings = self.settings
-        return {
-            "loss": settings.loss,
-            "margin_bound": settings.option("margin_bound"),
-            "fit_intercept": settings.fit_intercept,
-        }
 
     def load_scorer(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> LinearScorer:
         model = models.from_arrays(arrays)

@@ -35,12 +35,7 @@ class TransferAssembly(Assembly[TransferSettings]):
 
     settings_class = TransferSettings
     estimator = "transfer"
-    check_rate = True
-    """Refuse a rate of a blind run that the party's columns show to be unstable. There is no setting for it:
-    nobody sees when steps that are too long leave the ranges, and scores of such a model tell far more about
-    a row than the score ledger counts.
-    """
-
+    needed = ("hidden", "activation", "activation_bound")
     rehearsed_rate = "auto"
 
     def model(self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None) -> Model:
@@ -124,19 +119,6 @@ class TransferAssembly(Assembly[TransferSettings]):
         context = context.guarding(name, data.features)
         return BlindTransferParty(agreement, rows, context, self.scheme)
 
-    def part(self, program: Any) -> Part:
-        if isinstance(program, BlindTransferParty):
-            return program.part
-        return self.scorer(program.side.model, program.side.phi() if program.side.labelled else None)
-
-    def facts(self) -> dict[str, Any]:
-        settings = self.settings
-        return {
-            "hidden": settings.hidden,
-            "activation": settings.activation,
-            "activation_bound": settings.option("activation_bound"),
-        }
-
     def load_scorer(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> TransferScorer:
         phi = arrays.pop("phi", None)
         layer = HiddenLayer.from_arrays(arrays)
@@ -144,7 +126,8 @@ class TransferAssembly(Assembly[TransferSettings]):
             phi = np.asarray(phi, dtype=np.float64)
             if phi.shape != (layer.width,) or not np.isfinite(phi).all():
                 raise DataError(f"Phi has shape {phi.shape}, ({layer.width},) of finite numbers is allowed")
-        return self.scorer(layer, phi)
+        bound = self.settings.option("activation_bound") if layer.activation == "relu" else 1.0
+        return TransferScorer(layer, phi, bound)
 
     def scored(
         self, part: Part, prepared: Array, untransformed: NDArray[np.intp] | None, *, last: bool
@@ -156,8 +139,3 @@ class TransferAssembly(Assembly[TransferSettings]):
     def _scored(features: Array, *, label_party: bool) -> Array:
         """What stands for rows in a score: B's columns and ones; of A's nothing but their number."""
         return np.zeros((len(features), 1)) if label_party else with_ones(features)
-
-    def scorer(self, layer: HiddenLayer, phi: Array | None) -> TransferScorer:
-        """Return a party's part of a score: A's Phi, or B's hidden layer."""
-        bound = self.settings.option("activation_bound") if layer.activation == "relu" else 1.0
-        return TransferScorer(layer, phi, bound)
