@@ -300,11 +300,6 @@ class TransferSide(Side):
             self._known_features = features[known]
         self.begin(np.arange(len(overlap)))
 
-    @property
-    def labelled(self) -> bool:
-        """Whether this is A."""
-        return self._labels is not None
-
     def begin(self, batch: Rows) -> None:
         chosen = self._overlap[batch]
         self._rows = self._features[chosen]
