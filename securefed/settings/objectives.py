@@ -116,7 +116,7 @@ class Simulation(Declared):
         "lan", accepted(get_network), "Network profile of the clock, see securefed.transport.get_network."
     )
     engine: Any = setting(
-        None, anything, 'Parallel work inside a party: "serial", "processes", a number, or "ray".'
+        None, anything, 'Parallel work: "processes" (one a core), "serial", a number, or "ray".'
     )
     progress: bool | None = setting(None, optional(flag), "Show a progress bar; None shows it at a terminal.")
 

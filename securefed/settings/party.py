@@ -24,7 +24,7 @@ from securefed.data.readings import Policy
 from securefed.declare import (
     Declared,
     accepted,
-    anything,
+    again,
     check_keys,
     check_names,
     check_text,
@@ -38,8 +38,8 @@ from securefed.declare import (
 )
 from securefed.errors import SecurefedError, SettingError
 from securefed.labels.base_model import LabelOptions
-from securefed.protocols.scoring.score_ledger import MODES
-from securefed.settings.objectives import Labels
+from securefed.settings.objectives import Labels, Simulation
+from securefed.settings.protection import Protection
 from securefed.settings.run import RunSettings
 from securefed.transport.identity import (
     Certificate,
@@ -77,12 +77,7 @@ class OwnSettings(Declared):
     )
     folder: str = setting("runs", check_text, "Run directories: runs/<run name>/.")
     keys: str = setting(".", check_text, "Where the keys are.")
-    engine: Any = setting(
-        None,
-        anything,
-        'Parallel work: "processes" (one a core), "serial", a number, or "ray".',
-        example="processes",
-    )
+    engine: Any = again(Simulation, "engine", example="processes")
     start_seed: int | None = setting(
         None,
         optional(integer(least=0)),
@@ -93,11 +88,7 @@ class OwnSettings(Declared):
     patience: float = setting(
         120.0, number(above=0.0), "Seconds without an answer until a peer counts as missing."
     )
-    score_ledger: str = setting(
-        "refuse",
-        choice(MODES),
-        'When scores would show too much of a person\'s columns: "refuse"; or "off": only count.',
-    )
+    score_ledger: str = again(Protection, "score_ledger", in_file=True)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -60,8 +60,7 @@ class Protection(Declared):
     score_ledger: str = setting(
         "refuse",
         choice(MODES),
-        "What parties that are scored do when scores would show too much of a person's columns: "
-        '"refuse"; or "off": only count.',
+        'When scores would show too much of a person\'s columns: "refuse"; or "off": only count.',
         in_file=False,
     )
 
