@@ -5,6 +5,7 @@ A setting that is left out has the default of its objective, and defaults are co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -102,16 +103,14 @@ class RunSettings(Declared):
         )
 
     def check(self) -> None:
-        for name in self.parties:
+        for name in self.everybody:
             check_party_name(name)
         if len(self.parties) < 2:
             raise SettingError(f"parties: {len(self.parties)} given, at least 2 are needed")
         get_objective(self.objective).check_parties(self.objective, len(self.parties))
         check_key_holder(self.key_holder, len(self.parties))
-        if self.key_holder is not None:
-            check_party_name(self.key_holder)
-            if self.key_holder in self.parties:
-                raise SettingError(f"key_holder: {self.key_holder} is one of the parties with data")
+        if self.key_holder in self.parties:
+            raise SettingError(f"key_holder: {self.key_holder} is one of the parties with data")
         if self.alignment == "rows" and not self.same_people:
             raise SettingError(f"alignment: 'rows' given, the {self.objective} objective takes 'psi'")
         if self.outputs > 1 and not self.settings.many_classes:
@@ -216,8 +215,8 @@ def _protection(table: Any, objective: str) -> Protection:
 
 def check_run_name(value: object) -> str:
     """A run's name becomes a folder, so it is one word."""
-    if not isinstance(value, str) or not 1 <= len(value) <= 64:
-        raise SettingError(f"name: {value!r} given, a word of 1 to 64 characters is allowed")
-    if not all(c.isalnum() or c in "-_." for c in value) or value.startswith("."):
-        raise SettingError(f"name: {value!r} given, letters, digits and - _ . are allowed in a run's name")
+    if not isinstance(value, str) or not re.fullmatch(r"[\w-][\w.-]{0,63}", value):
+        raise SettingError(
+            f"name: {value!r} given, 1 to 64 letters, digits and - _ . are allowed, no . first, for a run"
+        )
     return value
