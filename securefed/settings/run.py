@@ -217,6 +217,6 @@ def check_run_name(value: object) -> str:
     """A run's name becomes a folder, so it is one word."""
     if not isinstance(value, str) or not re.fullmatch(r"[\w-][\w.-]{0,63}", value):
         raise SettingError(
-            f"name: {value!r} given, 1 to 64 letters, digits and - _ . are allowed, no . first, for a run"
+            f"name: {value!r} given, a run's name has 1 to 64 letters, digits and - _ . (no . at the start)"
         )
     return value
