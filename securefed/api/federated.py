@@ -331,7 +331,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         for name, holder in holders.items():
             if name not in names:
                 raise SettingError(f"keys: {name!r} given, only {', '.join(names)} hold keys in this run")
-            if not isinstance(holder, KeyHolder) or holder.public.scheme.name != kind:
+            if not isinstance(holder, KeyHolder) or holder.public.scheme != kind:
                 raise SettingError(f"keys: {name} has {holder!r}, a {kind} key-holder is allowed")
         bits = settings.option("key_bits")
         return {name: holders.get(name) or generate(kind, key_bits=bits) for name in names}
@@ -446,7 +446,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             for name in self.parties_[:-1]:  # with the ledger as it is set now
                 guards.setdefault(name, ScoreGuard(party=name)).mode = settings.protection.score_ledger
             kind, before = key_kind(agreement.scheme, agreement.reveal), self._holders.items()
-            fitting = {name: holder for name, holder in before if holder.public.scheme.name == kind}
+            fitting = {name: holder for name, holder in before if holder.public.scheme == kind}
             self._holders = self._keys(settings, agreement, fitting)
             for name in (*agreement.names, *([] if agreement.key_holder is None else [agreement.key_holder])):
                 context = PartyContext(self._holders.get(name), mapper, guard=guards.get(name))

@@ -27,7 +27,7 @@ from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.keyfile import read_key_file, write_key_file
 from securefed.crypto.keyholder import KeyHolder
 from securefed.crypto.scheme import Encrypted, Mapper, Mask, Masked, Opened, PublicKey, Serial
-from securefed.crypto.wire import Frame, Kind, Scheme
+from securefed.crypto.wire import NUMBERS, Frame, Kind
 from securefed.errors import BadKey
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def load_public_key(blob: bytes, *, allow_small: bool = False) -> PublicKey:
 
 def _parsed(blob: bytes, kind: Kind, allow_small: bool) -> Any:
     frame = Frame.from_bytes(blob, kind)
-    entry = find_kind(frame.scheme.name)
+    entry = find_kind(frame.scheme)
     options = {"allow_small": allow_small} if entry.sized else {}
     return entry.load(entry.public if kind is Kind.PUBLIC_KEY else entry.secret).from_frame(frame, **options)
 
@@ -94,7 +94,7 @@ def save_key(
 
     `beside`: a key file that shares its derivation, see `write_key_file`.
     """
-    label, secret = f"{holder.public.scheme.name} {holder.public.key_id.hex()}", holder._secret.to_bytes()
+    label, secret = f"{holder.public.scheme} {holder.public.key_id.hex()}", holder._secret.to_bytes()
     write_key_file(path, secret, passphrase, label=label, overwrite=overwrite, beside=beside)
 
 
@@ -197,13 +197,15 @@ SCHEMES: dict[str, SchemeEntry] = {
 def register(name: str, entry: SchemeEntry, kinds: dict[str, KeyKind], numbers: dict[str, int]) -> None:
     """Add a scheme with its key kinds and their wire numbers. Numbers below 128 belong to the package."""
     taken = [each for each in (name, *kinds) if each in SCHEMES or each in KEY_KINDS]
-    if taken or any(not 128 <= numbers.get(kind, 0) < 256 for kind in kinds):
-        raise BadKey(f"scheme: {name!r} given; names are new, and each kind has a number from 128 to 255")
-    for kind, entry_ in kinds.items():
-        Scheme.register(numbers[kind], kind)
-        KEY_KINDS[kind] = entry_
-    if entry.opens not in KEY_KINDS:
+    free = set(range(128, 256)) - set(NUMBERS.values())
+    if taken or len(free.intersection(numbers.get(kind, 0) for kind in kinds)) < len(kinds):
+        raise BadKey(
+            f"scheme: {name!r} given; names are new, and each kind has a number from 128 to 255 of its own"
+        )
+    if entry.opens not in {**KEY_KINDS, **kinds}:
         raise BadKey(f"scheme: {name!r} given, and its keys of kind {entry.opens} are not registered")
+    NUMBERS.update({kind: numbers[kind] for kind in kinds})
+    KEY_KINDS.update(kinds)
     SCHEMES[name] = entry
 
 

@@ -124,7 +124,7 @@ class SecretKey(ABC):
         """Return a frame of kind SECRET_KEY, for a key file."""
 
     def __repr__(self) -> str:
-        return f"<{self.public.scheme.name} secret key of {self.public.key_id.hex()[:8]}>"
+        return f"<{self.public.scheme} secret key of {self.public.key_id.hex()[:8]}>"
 
 
 class KeyHolder:

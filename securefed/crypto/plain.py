@@ -15,7 +15,7 @@ import numpy as np
 from securefed.crypto.fixed import FixedPoint, Floats, Multipliers
 from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.scheme import Bare, Framed, Mask, Masked, Opened, PublicKey
-from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+from securefed.crypto.wire import Frame, Kind, fingerprint
 from securefed.errors import BadKey, FormatError, MaskError, RangeError
 
 MOST_PUBLIC_BYTES = 256
@@ -112,7 +112,7 @@ class PlainMask(Mask):
 class PlainPublicKey(PublicKey):
     """A name that tells the arrays of two owners apart, not a key."""
 
-    scheme: ClassVar[Scheme] = Scheme.PLAIN
+    scheme = "plain"
     encrypted_type, masked_type, opened_type = PlainEncrypted, PlainBlock, PlainReply
     parameters = fingerprint(b"plain")
 
@@ -158,7 +158,7 @@ class PlainSecretKey(SecretKey):
     @classmethod
     def from_frame(cls, frame: Frame) -> PlainSecretKey:
         key = cls(frame.payload)
-        frame.expect(Scheme.PLAIN, key.public.parameters, key.public.key_id)
+        frame.expect(key.public.scheme, key.public.parameters, key.public.key_id)
         return key
 
 

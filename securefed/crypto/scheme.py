@@ -35,7 +35,7 @@ from securefed.crypto.fixed import (
     check_magnitude,
     checked_array,
 )
-from securefed.crypto.wire import Frame, Kind, Scheme
+from securefed.crypto.wire import Frame, Kind
 from securefed.errors import MaskError, RangeError, ShapeError, WrongKey
 
 Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
@@ -94,7 +94,8 @@ def progress(items: Iterable[T], what: str, total: int, unit: str = "block") -> 
 class PublicKey(ABC):
     """The public part of a key pair: it encrypts, computes and parses what arrives."""
 
-    scheme: ClassVar[Scheme]
+    scheme: ClassVar[str]
+    """The kind of keys."""
     encrypted_type: ClassVar[type[Encrypted]]
     masked_type: ClassVar[type[Masked]]
     opened_type: ClassVar[type[Opened]]
@@ -150,7 +151,7 @@ class PublicKey(ABC):
         return Frame(kind, self.scheme, self.parameters, self.key_id, payload, shape, numbers)
 
     def __repr__(self) -> str:
-        return f"<{self.scheme.name} public key {self.key_id.hex()[:8]}>"
+        return f"<{self.scheme} public key {self.key_id.hex()[:8]}>"
 
 
 class Framed(ABC):
@@ -269,7 +270,7 @@ class Encrypted(Framed):
         return "computed"
 
     def __repr__(self) -> str:
-        return f"<{self.public.scheme.name} encrypted {self.shape} under {self.public.key_id.hex()[:8]}>"
+        return f"<{self.public.scheme} encrypted {self.shape} under {self.public.key_id.hex()[:8]}>"
 
 
 class Bare(Encrypted):

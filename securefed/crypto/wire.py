@@ -5,7 +5,7 @@ All have one frame, little-endian, with no optional field:
     magic      4   b"SFED"
     version    1   1
     kind       1   Kind
-    scheme     1   Scheme
+    scheme     1   the number of a kind of keys
     ndim       1   1 or 2 (0: not an array)
     shape      8   two u32
     numbers   16   four i32 whose meaning the scheme fixes (fraction bits, ...)
@@ -26,7 +26,6 @@ import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
 from math import prod
-from typing import ClassVar
 
 from securefed.errors import FormatError, ShapeError, WrongKey
 
@@ -34,6 +33,7 @@ MAGIC = b"SFED"
 VERSION = 1
 HEADER = struct.Struct("<4sBBBB2I4i16s16sQ16s")
 MOST_BYTES = 1 << 31
+MOST_ENTRIES = 1 << 28
 
 
 class Kind(IntEnum):
@@ -45,28 +45,13 @@ class Kind(IntEnum):
     DISCLOSURE = 6
 
 
-@dataclass(frozen=True)
-class Scheme:
-    """A key kind as a frame names it: a number and a name."""
-
-    number: int
-    name: str
-
-    PLAIN: ClassVar[Scheme]
-    PAILLIER: ClassVar[Scheme]
-    CKKS: ClassVar[Scheme]
-    known: ClassVar[dict[int, Scheme]] = {}
-
-    @classmethod
-    def register(cls, number: int, name: str) -> Scheme:
-        if number in cls.known:
-            raise FormatError(f"scheme number {number} given, {cls.known[number].name} has it")
-        return cls.known.setdefault(number, cls(number, name))
+NUMBERS = {"plain": 0, "paillier": 1, "ckks": 2}
+"""The numbers of the kinds of keys (securefed.crypto.KEY_KINDS)."""
 
 
-Scheme.PLAIN = Scheme.register(0, "plain")
-Scheme.PAILLIER = Scheme.register(1, "paillier")
-Scheme.CKKS = Scheme.register(2, "ckks")
+def kind_of_keys(number: int) -> str | None:
+    """Return the kind of keys with this number; None for an unknown one."""
+    return next((name for name, each in NUMBERS.items() if each == number), None)
 
 
 def fingerprint(*parts: bytes) -> bytes:
@@ -81,7 +66,7 @@ def fingerprint(*parts: bytes) -> bytes:
 @dataclass(frozen=True)
 class Frame:
     kind: Kind
-    scheme: Scheme
+    scheme: str
     parameters: bytes
     key: bytes
     payload: bytes = field(repr=False)
@@ -90,19 +75,19 @@ class Frame:
 
     def to_bytes(self) -> bytes:
         sizes = (*self.shape, 0, 0)[:2]
-        head = (MAGIC, VERSION, self.kind, self.scheme.number, len(self.shape), *sizes, *self.numbers)
+        head = (MAGIC, VERSION, self.kind, NUMBERS[self.scheme], len(self.shape), *sizes, *self.numbers)
         bare = HEADER.pack(*head, self.parameters, self.key, len(self.payload), bytes(16))
         checksum = hashlib.sha256(bare + self.payload).digest()[:16]
         return bare[:-16] + checksum + self.payload
 
     @classmethod
-    def from_bytes(cls, blob: bytes, kind: Kind, most_bytes: int = MOST_BYTES) -> Frame:
+    def from_bytes(cls, blob: bytes, kind: Kind) -> Frame:
         """Parse a frame of the given kind, or raise FormatError."""
-        if len(blob) > most_bytes:
-            raise FormatError(f"{len(blob)} bytes given, at most {most_bytes} are allowed")
+        if len(blob) > MOST_BYTES:
+            raise FormatError(f"{len(blob)} bytes given, at most {MOST_BYTES} are allowed")
         if len(blob) < HEADER.size:
             raise FormatError(f"cut short: {len(blob)} bytes given, a frame has at least {HEADER.size}")
-        magic, version, stated, scheme, ndim, rows, columns, *numbers = HEADER.unpack_from(blob)
+        magic, version, stated, number, ndim, rows, columns, *numbers = HEADER.unpack_from(blob)
         *numbers, parameters, key, length, checksum = numbers
         if magic != MAGIC:
             raise FormatError("not a securefed frame: its first bytes are others")
@@ -117,28 +102,26 @@ class Frame:
         if stated != kind:
             name = Kind(stated).name.lower() if stated in iter(Kind) else stated
             raise FormatError(f"a frame of kind {name} given, {kind.name.lower()} expected")
-        if scheme not in Scheme.known:
-            raise FormatError(f"scheme number {scheme} given, {[*Scheme.known]} are allowed")
+        scheme = kind_of_keys(number)
+        if scheme is None:
+            raise FormatError(f"scheme number {number} given, {[*NUMBERS.values()]} are allowed")
         if ndim > 2 or (ndim < 2 and columns) or (ndim < 1 and rows):
             raise FormatError(f"a shape of {ndim} dimensions ({rows}, {columns}) is not allowed")
         shape = (rows, columns)[:ndim]
-        return cls(kind, Scheme.known[scheme], parameters, key, blob[HEADER.size :], shape, tuple(numbers))
+        return cls(kind, scheme, parameters, key, blob[HEADER.size :], shape, tuple(numbers))
 
-    def expect(self, scheme: Scheme, parameters: bytes, key: bytes) -> Frame:
+    def expect(self, scheme: str, parameters: bytes, key: bytes) -> Frame:
         """Raise WrongKey unless the frame belongs to this scheme, parameter set and key."""
         if self.scheme != scheme:
-            raise WrongKey(f"a {self.scheme.name} frame given, {scheme.name} expected")
+            raise WrongKey(f"a {self.scheme} frame given, {scheme} expected")
         if self.parameters != parameters:
             raise WrongKey(f"parameter set {self.parameters.hex()} given, {parameters.hex()} expected")
         if self.key != key:
             raise WrongKey(f"key {self.key.hex()} given, {key.hex()} expected")
         return self
 
-    def expect_array(self, most_entries: int = 1 << 28) -> tuple[int, ...]:
-        """Return the shape of an array frame. Raises ShapeError if it is empty or too large."""
-        entries = prod(self.shape)
-        if not self.shape or entries == 0:
-            raise ShapeError(f"shape {self.shape} is empty")
-        if entries > most_entries:
-            raise ShapeError(f"shape {self.shape} has {entries} entries, at most {most_entries} are allowed")
-        return self.shape
+    def expect_array(self) -> None:
+        """Raise ShapeError if this is no array, or an empty or too large one."""
+        entries = prod(self.shape) if self.shape else 0
+        if not 1 <= entries <= MOST_ENTRIES:
+            raise ShapeError(f"shape {self.shape} has {entries} entries, 1 to {MOST_ENTRIES} are allowed")

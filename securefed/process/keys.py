@@ -150,7 +150,7 @@ class PartyKeys:
                 f"{path}: missing; protection 'own-gradient' needs a {kind} key; `{command}` makes one"
             )
         holder = load_key(path, self._passphrase)
-        if holder.public.scheme.name != kind:
+        if holder.public.scheme != kind:
             raise SettingError(f"{path}: not a {kind} key")
         return holder
 

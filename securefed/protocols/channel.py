@@ -167,7 +167,7 @@ async def distribute_keys(link: Link, agreement: Agreement, own: KeyHolder | Non
         if link.name == opener:
             return Keyring(own, opener, own.public)
     public = load_public_key(await link.receive("public-key", opener))
-    kind, due = public.scheme.name, key_kind(agreement.scheme, agreement.reveal)
+    kind, due = public.scheme, key_kind(agreement.scheme, agreement.reveal)
     if kind != due:  # a plain 'key' in an encrypted run, for one
         raise SettingError(f"{opener} sent a {kind} key, this run takes {due}")
     if own is not None and protects(agreement.scheme) and public.key_id == own.public.key_id:

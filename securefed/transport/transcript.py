@@ -49,7 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import KEY_KINDS, protects
-from securefed.crypto.wire import HEADER, MAGIC, Kind, Scheme
+from securefed.crypto.wire import HEADER, MAGIC, Kind, kind_of_keys
 from securefed.errors import DataError, plain_text
 from securefed.files import check_release, release, storage_error, write_atomically
 from securefed.transport.message import Message
@@ -125,11 +125,10 @@ def parts_of(payload: bytes, looks: str = "") -> list[Part]:
 
 def _frame(payload: bytes, place: int) -> Part | None:
     fields = HEADER.unpack_from(payload, place)
-    _, _, kind, scheme, ndim, rows, columns, *_, parameters, key, length, _ = fields
-    size = HEADER.size + length
-    if place + size > len(payload) or kind not in NAMES or scheme not in Scheme.known or ndim > 2:
+    _, _, kind, number, ndim, rows, columns, *_, parameters, key, length, _ = fields
+    size, name = HEADER.size + length, kind_of_keys(number)
+    if place + size > len(payload) or kind not in NAMES or name is None or ndim > 2:
         return None
-    name = Scheme.known[scheme].name
     body = memoryview(payload)[place + HEADER.size : place + size]
     looks = None if kind == Kind.PUBLIC_KEY or not protects(name) else looks_random(body, name)
     return Part(NAMES[kind], size, name, key.hex(), parameters.hex(), (rows, columns)[:ndim], looks)

@@ -22,7 +22,7 @@ from securefed.crypto.paillier.keys import (
     roots_needed,
 )
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair, small_factor
-from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+from securefed.crypto.wire import Frame, Kind, fingerprint
 from securefed.errors import BadKey, CryptoError, FormatError, WrongKey
 from tests.crypto.paillier_cases import key_of
 
@@ -47,7 +47,7 @@ def public_frame(n: int) -> Frame:
     raw, roots = n.to_bytes(size, "big"), (1).to_bytes(size, "big") * roots_needed(n.bit_length())
     parameters = fingerprint(b"paillier", b"g = n + 1", n.bit_length().to_bytes(4, "little"))
     key = fingerprint(b"paillier", raw)
-    return Frame(Kind.PUBLIC_KEY, Scheme.PAILLIER, parameters, key, raw + roots, (), (size, 0, 0, 0))
+    return Frame(Kind.PUBLIC_KEY, "paillier", parameters, key, raw + roots, (), (size, 0, 0, 0))
 
 
 @pytest.fixture(scope="module")

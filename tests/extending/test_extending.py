@@ -22,7 +22,7 @@ from securefed.assembly.build import PartyData, build
 from securefed.audit import audit
 from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
 from securefed.crypto import register as register_scheme
-from securefed.crypto.wire import Scheme
+from securefed.crypto.wire import NUMBERS
 from securefed.declare import number, setting
 from securefed.errors import BadKey, SettingError
 from securefed.models.local import sigmoid
@@ -72,9 +72,8 @@ def toy_scheme() -> Iterator[None]:
     kind = KeyKind("tests.extending.toy", "ToyPublicKey", "ToySecretKey", protects=False)
     register_scheme("toy", SchemeEntry(opens="toy"), {"toy": kind}, {"toy": toy.NUMBER})
     yield
-    for table in (SCHEMES, KEY_KINDS):
+    for table in (SCHEMES, KEY_KINDS, NUMBERS):
         table.pop("toy")
-    Scheme.known.pop(toy.NUMBER)
 
 
 @pytest.fixture

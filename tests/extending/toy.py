@@ -4,13 +4,11 @@ where a scheme meets the package, not how to encrypt.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.plain import PlainEncrypted, PlainPublicKey, PlainSecretKey
-from securefed.crypto.wire import Frame, Scheme, fingerprint
+from securefed.crypto.wire import Frame, fingerprint
 
 NUMBER = 200
 
@@ -23,7 +21,7 @@ class ToyPublicKey(PlainPublicKey):
     """Encodes in fixed point, as a scheme of whole numbers does."""
 
     parameters = fingerprint(b"toy")
-    scheme: ClassVar[Scheme] = Scheme(NUMBER, "toy")
+    scheme = "toy"
 
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> PlainEncrypted:
         return PlainEncrypted(self, on_grid(values, fixed), fixed.bound)

@@ -205,7 +205,7 @@ def test_every_message_is_protected_as_the_table_says(scheme: str, scenario: str
         checked[protection] += 1
         if protection in FRAMES:
             frame = Frame.from_bytes(message.payload, FRAMES[protection])
-            assert frame.scheme.name == scheme
+            assert frame.scheme == scheme
             holder = owner[frame.key]
             if protection == "ciphertext":
                 assert holder != message.receiver

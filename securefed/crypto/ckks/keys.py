@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +43,7 @@ from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING, Spectra, inverse, multiply, spectrum
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, errors, key_stream, secret_bytes, ternary
 from securefed.crypto.scheme import PublicKey
-from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+from securefed.crypto.wire import Frame, Kind, fingerprint
 from securefed.errors import BadKey, FormatError, MaskError, OpeningRefused, ShapeError
 
 Secret = NDArray[np.int8]
@@ -77,7 +76,7 @@ def public_payload(secret: Secret, source: ByteSource) -> bytes:
 class CkksPublicKey(PublicKey):
     """An encryption of zero, and the Galois keys for merging."""
 
-    scheme: ClassVar[Scheme] = Scheme.CKKS
+    scheme = "ckks"
     encrypted_type, masked_type, opened_type = CkksEncrypted, CkksMasked, CkksOpened
     parameters = PARAMETERS
 
@@ -205,12 +204,12 @@ class CkksSecretKey(SecretKey):
 
     @classmethod
     def from_frame(cls, frame: Frame) -> CkksSecretKey:
-        frame.expect(Scheme.CKKS, PARAMETERS, frame.key)
+        frame.expect("ckks", PARAMETERS, frame.key)
         size = _COUNTER.size + SEED_BYTES
         if len(frame.payload) != size:
             raise BadKey(f"secret key: {len(frame.payload)} bytes given, {size} expected")
         key = cls(frame.payload[_COUNTER.size :], _COUNTER.unpack_from(frame.payload)[0])
-        frame.expect(Scheme.CKKS, PARAMETERS, key.public.key_id)
+        frame.expect("ckks", PARAMETERS, key.public.key_id)
         return key
 
 

@@ -17,7 +17,6 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import ceil, isfinite, log2, prod
-from typing import ClassVar
 
 import gmpy2
 from gmpy2 import mpz
@@ -36,7 +35,7 @@ from securefed.crypto.paillier.arrays import (
 from securefed.crypto.paillier.primes import FactoredPrime, Owner, PrimePair
 from securefed.crypto.randomness import ByteSource, unit_from
 from securefed.crypto.scheme import Mapper, PublicKey, progress
-from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+from securefed.crypto.wire import Frame, Kind, fingerprint
 from securefed.errors import BadCiphertext, BadKey, CapacityError, FormatError
 
 DOMAIN = b"securefed: n-th roots for a Paillier modulus, version 1"
@@ -115,7 +114,7 @@ def check_size(bits: int, allow_small: bool) -> None:
 class PaillierPublicKey(PublicKey):
     """The modulus n and its owner's proof, which `from_frame` checks where a key arrives."""
 
-    scheme: ClassVar[Scheme] = Scheme.PAILLIER
+    scheme = "paillier"
     encrypted_type, masked_type, opened_type = PaillierEncrypted, PaillierMasked, PaillierOpened
 
     def __init__(self, n: int, proof: tuple[mpz, ...], *, allow_small: bool = False) -> None:

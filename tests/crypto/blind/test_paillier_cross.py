@@ -38,7 +38,7 @@ from securefed.crypto.paillier.primes import PrimePair
 from securefed.crypto.randomness import uniform_many_below
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import Floats, Share
-from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+from securefed.crypto.wire import Frame, Kind, fingerprint
 from securefed.errors import BadCiphertext, BadKey, CapacityError, FormatError, RangeError, ShapeError
 from tests.crypto.blind.paillier_case import PAILLIER_SMALL, SMALL_BITS
 
@@ -335,7 +335,7 @@ def framed(n: int, roots: Iterable[int]) -> bytes:
     payload = n.to_bytes(size, "big") + b"".join(int(root).to_bytes(size, "big") for root in roots)
     parameters = fingerprint(b"paillier", b"g = n + 1", n.bit_length().to_bytes(4, "little"))
     mark = fingerprint(b"paillier", n.to_bytes(size, "big"))
-    frame = Frame(Kind.PUBLIC_KEY, Scheme.PAILLIER, parameters, mark, payload, (), (size, 0, 0, 0))
+    frame = Frame(Kind.PUBLIC_KEY, "paillier", parameters, mark, payload, (), (size, 0, 0, 0))
     return frame.to_bytes()
 
 
