@@ -33,16 +33,13 @@ from securefed.crypto.lattice.ring import (
     spectrum,
 )
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, normals
-from securefed.crypto.shares import WIDTH, Floats, Share
-from securefed.errors import RangeError
+from securefed.crypto.shares import Floats, Share
 
 PAIRS = 7
 BATCH = 4
 """Responses at a time: what they need stays in the processor's cache."""
 SHIFTED = 64
 """Shifted ciphertexts that are multiplied at a time, or as many as a chunk has."""
-FLOAT_BITS = 51
-"""Floats stay below 2**51, so that their residues are exact."""
 
 
 def nonce_polynomials(nonce: bytes) -> Floats:
@@ -122,13 +119,7 @@ def add_sums(total: list[Sums], more: list[Sums]) -> None:
 
 def _factors(rows: Floats | Share, plan: Layout) -> list[Floats]:
     """Return V as whole numbers below 2**52, (rows, right) for each digit, or as residues, (5, ...)."""
-    product = plan.product
-    exact = rows.dtype == np.int64
-    if not exact or product.right_bits < WIDTH:
-        largest = float(np.abs(shares.to_floats(cast(Share, rows), 0) if exact else rows).max())
-        bits = product.right_bits if exact else min(product.right_bits, FLOAT_BITS)
-        if not largest <= 2.0**bits:
-            raise RangeError(f"right factor: a number of {largest:.3g}, 2**{bits} is allowed")
+    product, exact = plan.product, rows.dtype == np.int64
     if product.digits > 1:
         limbs = cast(Share, rows) if exact else shares.from_floats(cast(Floats, rows), 0)
         return shares.centred_digits(limbs, product.digits, product.digit_size)

@@ -15,23 +15,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from securefed.crypto.scheme import SERIAL, Mapper
-from securefed.crypto.shares import WIDTH, Floats, Share
+from securefed.crypto.shares import WIDTH, Floats, Share, to_floats
 from securefed.declare import check_integer
-from securefed.errors import BadKey, FormatError, ShapeError, WrongKey
+from securefed.errors import BadKey, FormatError, RangeError, ShapeError, WrongKey
 
 NONCE_BYTES = 32
 DIGIT_BITS = 36
 """Right factors of more bits go in digits, unless a product can bear more noise."""
+FLOAT_BITS = 51
+"""Floats are at most 2**51, so that their residues are exact."""
 
 Rows = Floats | Share
-"""Floats (rows, columns) are rounded to whole numbers and stay below 2**51 in magnitude. Limbs
-(5, rows, columns) are numbers modulo 2**105.
-"""
+"""Floats (rows, columns) are rounded to whole numbers. Limbs (5, rows, columns) are numbers modulo 2**105."""
 Operand = Callable[[int, int], Rows]
 """(first, last) -> those inner rows of a factor."""
 
@@ -75,13 +75,19 @@ class Product:
         return min(WIDTH, self.right_bits + 2)
 
 
-def rows_of(operand: Operand, first: int, last: int, columns: int, side: str) -> Rows:
-    """Take rows of this party's own factor and check their shape."""
+def rows_of(operand: Operand, first: int, last: int, columns: int, bits: int, side: str) -> Rows:
+    """Take rows of this party's own factor, and check their shape and their size, at most 2**bits."""
     rows = operand(first, last)
-    if rows.shape[-2:] != (last - first, columns) or rows.ndim != (3 if rows.dtype == np.int64 else 2):
+    exact = rows.dtype == np.int64
+    if rows.shape[-2:] != (last - first, columns) or rows.ndim != (3 if exact else 2):
         raise ShapeError(
             f"{side} factor: rows {first} to {last} have shape {rows.shape}, {columns} columns are due"
         )
+    if not exact or bits < WIDTH:
+        largest = float(np.abs(to_floats(cast(Share, rows), 0) if exact else rows).max())
+        most = bits if exact else min(bits, FLOAT_BITS)
+        if not largest <= 2.0**most:
+            raise RangeError(f"{side} factor: a number of {largest:.3g} given, 2**{most} is allowed")
     return rows
 
 
@@ -161,8 +167,8 @@ class CrossKey(_KeyHalf):
         check_length("reply", reply, self.lengths.reply(product))
         return self._read(product, reply)
 
-    def _rows(self, product: Product, block: int, operand: Operand) -> Rows:
-        return rows_of(operand, *self.blocks(product)[block], product.left, "left")
+    def _rows(self, product: Product, block: int, operand: Operand, bits: int = WIDTH) -> Rows:
+        return rows_of(operand, *self.blocks(product)[block], product.left, bits, "left")
 
     @abstractmethod
     def _encrypt(
@@ -222,7 +228,7 @@ class Evaluation(ABC):
         return self._reply()
 
     def _rows(self, block: int, operand: Operand) -> Rows:
-        return rows_of(operand, *self._due[block], self._product.right, "right")
+        return rows_of(operand, *self._due[block], self._product.right, self._product.right_bits, "right")
 
     @abstractmethod
     def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None: ...

@@ -49,12 +49,11 @@ from securefed.crypto.randomness import SEED_BYTES, ByteSource, below_from, key_
 from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 from securefed.crypto.wire import HEADER, Frame, Kind
-from securefed.errors import CapacityError, RangeError
+from securefed.errors import CapacityError
 
 KEY_BITS = 3072
 BLOCK_BYTES = 1 << 22
 SPARE_BITS = 40
-MOST_FLOAT = 2.0**51
 
 
 @dataclass
@@ -143,15 +142,9 @@ def cross_lengths(bits: int) -> Lengths:
     return Lengths(public, blocks, block, lambda product: Slots.of(product, bits).replies * 2 * size)
 
 
-def _limbs(rows: Rows, bits: int) -> Share:
-    """Return rows of this party's own factor, checked for their declared size."""
-    whole = rows.dtype == np.int64
-    if not whole and not (np.abs(rows) < MOST_FLOAT).all():
-        raise RangeError("a factor has an entry that is not finite or not below 2**51; give limbs instead")
-    limbs = cast(Share, rows) if whole else shares.from_floats(cast(Floats, rows), 0)
-    if bits < WIDTH and (np.abs(shares.to_floats(limbs, 0)) > 2.0**bits).any():
-        raise RangeError(f"a factor has an entry above the declared 2**{bits}")
-    return limbs
+def _limbs(rows: Rows) -> Share:
+    """Return rows of a factor as limbs, whatever form they have."""
+    return cast(Share, rows) if rows.dtype == np.int64 else shares.from_floats(cast(Floats, rows), 0)
 
 
 def _share(numbers: Sequence[int], product: Product) -> Share:
@@ -179,7 +172,7 @@ class PaillierCrossKey(CrossKey):
         plaintexts: list[list[mpz]] = []
         residues: list[mpz] = []
         for block in blocks:
-            integers = shares.to_integers(_limbs(self._rows(product, block, operand), product.left_bits))
+            integers = shares.to_integers(_limbs(self._rows(product, block, operand, product.left_bits)))
             signed = [m - 2 * half if m >= half else m for m in integers]
             starts = range(0, len(signed), product.left)
             packed = [m for start in starts for m in slots.pack_row(signed[start : start + product.left])]
@@ -243,7 +236,7 @@ class PaillierEvaluation(Evaluation):
             ciphertexts = self._public.read_ciphertexts(data, (last - first) * len(columns))
             for i, column in enumerate(columns):
                 column += ciphertexts[i :: len(columns)]
-            factors.append(_limbs(self._rows(block, operand), self._product.right_bits))
+            factors.append(_limbs(self._rows(block, operand)))
         products = self._powers(columns, np.concatenate(factors, axis=1), mapper)
         square = self._public.square
         self._sums = [a * b % square for a, b in zip(self._sums, products, strict=True)]

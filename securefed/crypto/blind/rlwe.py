@@ -50,11 +50,10 @@ from securefed.crypto.lattice.ring import BATCH, DEGREE, RING, Spectra, multiply
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, errors, key_stream, secret_bytes, ternary
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share, size_in_bytes
-from securefed.errors import BadKey, RangeError
+from securefed.errors import BadKey
 
 Secret = NDArray[np.int8]
 """s: 4096 coefficients in -1, 0, 1."""
-MOST_MESSAGE = 2.0**52
 RESPONSES = 4
 """Responses that are read at a time: they stay in the processor's cache."""
 PUBLIC_BYTES = size_in_bytes(DEGREE * PAIRS, len(RING.primes))
@@ -69,14 +68,10 @@ def public_polynomials(secret: Secret, nonce: bytes, source: ByteSource) -> byte
 
 
 def _messages(rows: Rows, chunk: Chunk, digits: int, size: int) -> list[Floats]:
-    """Return round(q m 2**(size digit) / 2**105) for each prime: (ciphertexts, t, columns), below 2**52."""
+    """Return round(q m 2**(size digit) / 2**105) for each prime: (ciphertexts, t, columns), below 2**51."""
     if rows.dtype != np.int64:
-        scaled = np.rint(rows * (RING.modulus / 2.0**WIDTH))
-        largest = float(np.abs(scaled).max())
-        if not largest < MOST_MESSAGE:
-            raise RangeError(f"left factor: {largest:.3g} after scaling, below 2**52 is allowed")
         if digits == 1:
-            return [chunk.arranged(scaled)] * len(RING.primes)
+            return [chunk.arranged(np.rint(rows * (RING.modulus / 2.0**WIDTH)))] * len(RING.primes)
         rows = shares.from_floats(cast(Floats, rows), 0)
     digit_parts = []
     for digit in range(digits):
@@ -86,7 +81,7 @@ def _messages(rows: Rows, chunk: Chunk, digits: int, size: int) -> list[Floats]:
 
 
 def encrypted_block(source: ByteSource, secret: Secret, plan: Layout, rows: Rows) -> bytes:
-    """Return the message of one block of rows of U, or raise RangeError for numbers that are too large."""
+    """Return the message of one block of rows of U."""
     seed = source(SEED_BYTES)
     factor, parts, chunks = spectrum(secret), [seed], plan.chunks(rows.shape[-2])
     largest = max(chunk.total for chunk in chunks)
