@@ -7,8 +7,10 @@ a plaintext of a 2048-bit key. A plan without that room would pack more, and mea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import gmpy2
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
@@ -20,7 +22,6 @@ from securefed.crypto.paillier.arrays import (
     PaillierMask,
     PaillierMasked,
     mask_packed,
-    pack,
     slots_for,
 )
 from securefed.crypto.paillier.keys import BLOCK, PaillierSecretKey
@@ -30,6 +31,21 @@ from securefed.errors import CapacityError
 FIXED = FixedPoint(bound=1.0, fraction_bits=24)
 TERMS = 1024
 MULTIPLIER = 1 << 24
+
+
+def pack(values: Sequence[int], width: int) -> mpz:
+    """Return the signed integer sum of values[j] * 2**(width * j).
+
+    Raises CapacityError unless every |value| is below 2**(width - 1). A larger one would silently change its
+    neighbour's slot.
+    """
+    half = mpz(1) << (width - 1)
+    shifted = [value + half for value in values]
+    if min(shifted) <= 0 or max(shifted) >= 2 * half:
+        raise CapacityError(
+            f"a value reaches {max(abs(v) for v in values)}, a slot of {width} bits holds less than {half}"
+        )
+    return gmpy2.pack(shifted, width) - gmpy2.pack([half] * len(values), width)
 
 
 def _width(magnitude: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.fixed import Multipliers
-from securefed.crypto.wire import Frame, Kind, Scheme
+from securefed.crypto.wire import Frame, Kind
 from securefed.protocols.own_gradient.sides import Side
 from securefed.transport import Message
 from securefed.transport.transcript import parts_of
@@ -126,7 +126,7 @@ def plain_values(message: Message) -> Array:
     (part, *_) = [part for part in parts_of(message.payload) if part.frame != "bytes"]
     kind = Kind[part.frame.upper().replace("-", "_")]
     frame = Frame.from_bytes(message.payload[: part.size], kind)
-    if frame.scheme is Scheme.PLAIN:
+    if frame.scheme == "plain":
         return np.frombuffer(frame.payload, dtype="<f8")[1:].reshape(part.shape).astype(np.float64)
     entries = int(np.prod(part.shape))
     width = max(8, len(frame.payload) // entries // 8 * 8)

@@ -94,7 +94,6 @@ class PlainMask(Mask):
     """The form of a mask. It hides nothing."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
         self._shape = shape
 
     def _remove(self, opened: PlainReply) -> Floats:

@@ -6,9 +6,8 @@
 
 Objects without the secret key have no method that decrypts: see `securefed.crypto.keyholder`.
 
-An `Encrypted` is a vector (rows,) or a matrix (rows, columns). Its one heavy operation is `contract`: column
-j of the result is a plaintext matrix times column j, sums over rows, never single rows. They leave a party
-under a mask only, which re-randomises them.
+An `Encrypted` is a vector (rows,) or a matrix (rows, columns). Its one heavy operation, `contract`, makes
+sums over rows. They leave a party under a mask only, which re-randomises them.
 
 This module checks shapes, finiteness, declared ranges and keys once for all schemes, before any arithmetic.
 The schemes implement `from_frame` and the methods with a leading underscore.
@@ -41,8 +40,7 @@ from securefed.errors import MaskError, RangeError, ShapeError, WrongKey
 Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
 """Where a ciphertext's randomness comes from. What leaves a party is fresh, or re-randomised by its mask.
 
-The sender or key-holder of the operands knows their randomness and could read multipliers out of "computed"
-ciphertexts.
+Whoever knows the randomness of the operands could read multipliers out of "computed" ciphertexts.
 """
 FLOAT_BITS = 52
 """Fraction bits of addends: floats represent all small multiples of 2**-52 exactly."""
@@ -67,7 +65,7 @@ class Mapper(Protocol):
 
 
 class Serial:
-    """A mapper that works in this process, one piece after the other."""
+    """A mapper that works in this process."""
 
     workers = 1
 
@@ -280,10 +278,7 @@ class Bare(Encrypted):
 
 
 class Masked(Framed):
-    """A re-randomised ciphertext block of value + mask, the only thing that a key-holder opens.
-
-    Its frame shows shapes and counts, but no scales and no values.
-    """
+    """A re-randomised block of value + mask, with no public scale: all that a key-holder opens."""
 
     def fresh_parts(self) -> list[bytes]:
         """Return the parts that every honest block has anew. A key-holder opens each of them once."""
@@ -307,11 +302,8 @@ class Opened(Framed):
 class Mask(ABC):
     """The requester's secret for one opening. It is used once and then destroyed."""
 
-    def __init__(self) -> None:
-        self._spent = False
-
     def remove(self, opened: Opened) -> Floats:
-        """Return the value under the mask, the requester's output of the opening."""
+        """Return the value under the mask."""
         with self._used():
             return self._remove(opened)
 
@@ -322,29 +314,23 @@ class Mask(ABC):
 
     @contextmanager
     def _used(self) -> Iterator[None]:
-        """Spend the mask, and destroy it afterwards."""
+        """Delete all attributes in the end, so that nothing of a used mask stays reachable."""
         self._check_unspent()
-        self._spent = True
         try:
             yield
         finally:
-            self._destroy()
-
-    def _destroy(self) -> None:
-        """Delete all attributes, so that nothing of a used mask stays reachable."""
-        for name in [name for name in vars(self) if name != "_spent"]:
-            delattr(self, name)
-
-    def _check_unspent(self) -> None:
-        if self._spent:
-            raise MaskError("this mask was used already; each opening takes a fresh one")
+            vars(self).clear()
 
     @property
     def destroyed(self) -> bool:
-        return vars(self).keys() == {"_spent"}
+        return not vars(self)
+
+    def _check_unspent(self) -> None:
+        if self.destroyed:
+            raise MaskError("this mask was used already; each opening takes a fresh one")
 
     def material(self) -> list[bytes]:
-        """Return the secret numbers, one piece per independent draw, for the transcript's fingerprint."""
+        """Return the secret numbers, a piece for each draw, for the transcript's fingerprint."""
         self._check_unspent()
         return self._material()
 
@@ -366,4 +352,4 @@ class Mask(ABC):
     def _disclose(self) -> bytes: ...
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {'spent' if self._spent else 'unspent'}>"
+        return f"<{type(self).__name__} {'spent' if self.destroyed else 'unspent'}>"

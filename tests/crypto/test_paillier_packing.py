@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securefed.crypto.paillier.arrays import pack, slots_for, unpack
+from bench.packing import pack
+from securefed.crypto.paillier.arrays import slots_for, unpack
 from securefed.errors import CapacityError, RangeError
 
 

@@ -329,7 +329,6 @@ class CkksMask(Mask):
     """The added residues, and the scale of the values under them."""
 
     def __init__(self, masked: CkksMasked, residues: Floats, scale: int) -> None:
-        super().__init__()
         self._public, self._layout, self._noise = masked.public, masked.layout, masked.noise
         self._digest, self._residues, self._scale = masked.digest, residues, scale
 

@@ -146,37 +146,17 @@ def slots_for(modulus_bits: int, width: int) -> int:
     return max(1, (modulus_bits - 2) // width)
 
 
-def pack(values: Sequence[int], width: int) -> mpz:
-    """Return the signed integer sum of values[j] * 2**(width * j).
-
-    Raises CapacityError unless every |value| is below 2**(width - 1). A larger one would silently change its
-    neighbour's slot.
-    """
-    half = mpz(1) << (width - 1)
-    shifted = [value + half for value in values]
-    if min(shifted) <= 0 or max(shifted) >= 2 * half:
-        raise CapacityError(
-            f"a value reaches {max(abs(v) for v in values)}, a slot of {width} bits holds less than {half}"
-        )
-    return gmpy2.pack(shifted, width) - _offset(width, len(values))
-
-
 def unpack(packed: int, width: int, count: int) -> list[int]:
     """Return the `count` values of a packed integer. Raises RangeError if it has a remainder."""
     # Half a slot added everywhere turns the centred digits with their borrows into plain digits at once.
-    lifted = mpz(packed) + _offset(width, count)
+    half = 1 << (width - 1)
+    lifted = packed + half * (((mpz(1) << (width * count)) - 1) // ((mpz(1) << width) - 1))
     if lifted < 0 or lifted.bit_length() > width * count:
         raise RangeError(
             f"a remainder is left above the last of {count} slots of {width} bits: another plan's plaintext"
         )
-    half = 1 << (width - 1)
     digits = [int(digit) - half for digit in gmpy2.unpack(lifted, width)]
     return digits + [-half] * (count - len(digits))
-
-
-def _offset(width: int, count: int) -> mpz:
-    """Return half a slot in each of `count` slots."""
-    return (mpz(1) << (width - 1)) * (((mpz(1) << (width * count)) - 1) // ((mpz(1) << width) - 1))
 
 
 @dataclass
@@ -391,7 +371,7 @@ class PaillierMasked(PaillierIntegers, Masked):
 
 
 class PaillierOpened(PaillierIntegers, Opened):
-    """PaillierIntegers value + mask mod n, uniform without the mask."""
+    """Integers value + mask mod n, uniform without the mask."""
 
     kind = Kind.OPENED
 
@@ -400,7 +380,6 @@ class PaillierMask(Mask):
     """The integers that hide one block, and the layout of the values under them."""
 
     def __init__(self, public: PaillierPublicKey, layout: PackedLayout, masks: Sequence[mpz]) -> None:
-        super().__init__()
         self._public, self._layout, self._masks = public, layout, list(masks)
 
     def _remove(self, opened: PaillierOpened) -> Floats:
