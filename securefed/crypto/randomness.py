@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
-from math import sqrt
+from math import prod, sqrt
 
 import gmpy2
 import numpy as np
@@ -96,15 +96,15 @@ def secret_bytes() -> ByteSource:
     return key_stream(os.urandom(SEED_BYTES))
 
 
-def errors(source: ByteSource, count: int) -> NDArray[np.int8]:
+def errors(source: ByteSource, *shape: int) -> NDArray[np.int8]:
     """Draw centred binomials: the number of ones among 42 bits, less 21."""
-    drawn = np.empty(count, dtype=np.int8)
-    for start in range(0, count, PIECE):
+    drawn = np.empty(prod(shape), dtype=np.int8)
+    for start in range(0, len(drawn), PIECE):
         piece = drawn[start : start + PIECE]
         words = np.frombuffer(source(8 * len(piece)), dtype="<u8") & np.uint64((1 << ERROR_BITS) - 1)
         np.bitwise_count(words, out=piece.view(np.uint8))
         piece -= ERROR_BITS // 2
-    return drawn
+    return drawn.reshape(shape)
 
 
 def ternary(source: ByteSource, count: int) -> NDArray[np.int8]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from securefed.crypto import FixedPoint
-from securefed.crypto.ckks.arrays import CkksEncrypted, CkksMasked, CkksOpened, read_answer
+from securefed.crypto.ckks.arrays import CkksEncrypted, CkksMasked, CkksOpened
 from securefed.crypto.ckks.form import flood_deviation
 from securefed.crypto.ckks.keys import CkksSecretKey
 from securefed.crypto.ckks.layout import SumLayout, sums
@@ -188,8 +188,8 @@ def test_a_disclosure_is_flooded(desk: Desk) -> None:
     for _ in range(40):
         masked, mask = result.mask()
         blob = mask.disclose()
-        _, disclosed = read_answer(Frame.from_bytes(blob, Kind.DISCLOSURE), layout)
-        seen.append(RING.centred(RING.reduced(desk.secret._phase(masked) - disclosed)))
+        disclosed = CkksOpened.from_frame(masked.public, Frame.from_bytes(blob, Kind.DISCLOSURE))
+        seen.append(RING.centred(RING.reduced(desk.secret._phase(masked) - disclosed.residues)))
     spread = float(np.std(seen))
     assert 0.6 * flood < spread < 1.5 * flood
 

@@ -61,10 +61,8 @@ PUBLIC_BYTES = size_in_bytes(DEGREE * PAIRS, len(RING.primes))
 
 def public_polynomials(secret: Secret, nonce: bytes, source: ByteSource) -> bytes:
     """Return b_i = -(a_i s + e_i) for the seven a_i of a nonce, packed as (5, 7, 4096)."""
-    noise = errors(source, PAIRS * DEGREE).reshape(PAIRS, DEGREE)
-    keys, factor = nonce_polynomials(nonce), spectrum(secret)
-    products = np.stack([-multiply(polynomials, factor) for polynomials in keys]) - noise
-    return RING.to_bytes(RING.reduced(products))
+    products = multiply(nonce_polynomials(nonce), spectrum(secret))
+    return RING.to_bytes(RING.reduced(-products - errors(source, PAIRS, DEGREE)))
 
 
 def _messages(rows: Rows, chunk: Chunk, digits: int, size: int) -> list[Floats]:
@@ -92,7 +90,7 @@ def encrypted_block(source: ByteSource, secret: Secret, plan: Layout, rows: Rows
         messages = _messages(own, chunk, plan.product.digits, plan.product.digit_size)
         shape = (total, panel.rows, panel.sent)
         heads, words = residues[: prod(shape)].reshape(shape), np.zeros(chunk.size // 8, dtype="<i8")
-        noise = errors(source, heads.size).astype(np.float64).reshape(shape)
+        noise = errors(source, *shape).astype(np.float64)
         for index, prime in enumerate(RING.primes):
             values = expanded[: total * DEGREE]
             RING.expand(seed, chunk.label, index, total * DEGREE, values)
@@ -127,8 +125,7 @@ def read_reply(secret: Secret, plan: Layout, reply: bytes) -> Share:
             last = min(first + RESPONSES, panel.responses)
             end = start + (last - first) * plan.response_bytes
             bodies = bodies_from_bytes(memoryview(reply)[start:end], (last - first, DEGREE), bits)
-            products = multiply(bodies.reshape(-1, DEGREE).astype(np.float64), factor, panel.sent)
-            by_response[:, first:last] = products.reshape(kept, last - first, panel.sent)
+            by_response[:, first:last] = multiply(bodies.astype(np.float64), factor, panel.sent)
             start = end
         places, groups = panel.places()
         for limb in range(kept):

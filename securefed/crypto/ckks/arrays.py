@@ -314,15 +314,11 @@ class CkksOpened(Opened):
 
     @classmethod
     def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksOpened:
+        """Parse an opening, or a disclosure, whose first number is its scale."""
         layout = layout_of(frame.shape, frame.numbers[3])
-        return cls(public, layout, *read_answer(frame, layout))
-
-
-def read_answer(frame: Frame, layout: CkksLayout) -> tuple[bytes, Floats]:
-    """Return the digest and the residues of an opening or a disclosure."""
-    _expect_size(frame, answer_bytes(layout))
-    residues = RING.from_bytes(memoryview(frame.payload)[_DIGEST_BYTES:], (layout.coefficients,))
-    return frame.payload[:_DIGEST_BYTES], residues
+        _expect_size(frame, answer_bytes(layout))
+        residues = RING.from_bytes(memoryview(frame.payload)[_DIGEST_BYTES:], (layout.coefficients,))
+        return cls(public, layout, frame.payload[:_DIGEST_BYTES], residues)
 
 
 class CkksMask(Mask):

@@ -25,7 +25,6 @@ from securefed.crypto.ckks.arrays import (
     encrypted_bytes,
     flood,
     masked_bytes,
-    read_answer,
     residue_bytes,
 )
 from securefed.crypto.ckks.form import MOST_REPLIES, MOST_SCALE, PUBLIC_TERMS, fresh_form
@@ -57,16 +56,11 @@ HEAD_BYTES = 1024
 _COUNTER = struct.Struct("<Q")
 
 
-def _small(*shape: int) -> Floats:
-    """Draw fresh errors."""
-    return errors(secret_bytes(), int(np.prod(shape))).astype(np.float64).reshape(shape)
-
-
 def public_payload(secret: Secret, source: ByteSource) -> bytes:
     """Return the payload of a secret key's public key: a seed and the packed residues b, (5, PARTS, N)."""
     seed, factor = source(SEED_BYTES), spectrum(secret)
-    noise = errors(source, PARTS * DEGREE).reshape(PARTS, DEGREE)
-    parts = np.stack([-multiply(a, factor) for a in RING.polynomials(seed, b"key", PARTS)]) - noise
+    noise = errors(source, PARTS, DEGREE)
+    parts = -multiply(RING.polynomials(seed, b"key", PARTS), factor) - noise
     images = np.stack([turned(secret.astype(np.float64), element) for element in ELEMENTS])
     for index in range(len(PRIMES)):
         parts[index, 1 + index :: len(PRIMES)] += images
@@ -114,7 +108,7 @@ class CkksPublicKey(PublicKey):
         """Return fresh encryptions of zero, (5, 2, count, N): b u + e_0 and a u + e_1 with u ternary."""
         masks = ternary(secret_bytes(), count * DEGREE).astype(np.float64).reshape(count, DEGREE)
         result = np.empty((len(PRIMES), 2, count, DEGREE))
-        result[:] = _small(2, count, DEGREE)
+        result[:] = errors(secret_bytes(), 2, count, DEGREE)
         for i, factors in enumerate(self._zero):
             for side, factor in enumerate(factors):
                 result[i, side] += multiply(masks, factor)
@@ -152,20 +146,16 @@ class CkksSecretKey(SecretKey):
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         """Encrypt with c1 from a fresh public seed and c0 = m + e - c1 s: less noise, and half the bytes."""
-        form, layout, seed = (
-            fresh_form(values.shape, fixed, 1),
-            RowLayout(values.shape),
-            os.urandom(SEED_BYTES),
-        )
-        c0 = encoded(layout.polynomials(values), form.scale) + _small(layout.units, DEGREE)
+        form, layout = fresh_form(values.shape, fixed, 1), RowLayout(values.shape)
+        noise, seed = errors(secret_bytes(), layout.units, DEGREE), os.urandom(SEED_BYTES)
+        c0 = encoded(layout.polynomials(values), form.scale) + noise
         c1 = RING.polynomials(seed, LABEL, layout.units)
         residues = np.stack([c0 - self._times(c1), c1], axis=1)
         return CkksEncrypted(self.public, form, RING.reduced(residues), seed)
 
     def _times(self, c1: Floats) -> Floats:
         """Return c1 s, (5, ciphertexts, N)."""
-        factor = spectrum(self._secret)
-        return np.stack([multiply(polynomials, factor) for polynomials in c1])
+        return multiply(c1, spectrum(self._secret))
 
     def open(self, masked: CkksMasked) -> CkksOpened:
         if self.replies >= self.most_replies:
@@ -182,14 +172,14 @@ class CkksSecretKey(SecretKey):
         frame = self.public.arrived_frame(disclosure, Kind.DISCLOSURE)
         if frame.shape != masked.shape or frame.numbers[3] != masked.layout.code:
             raise ShapeError(f"a disclosure for shape {frame.shape} given, {masked.shape} expected")
-        digest, residues = read_answer(frame, masked.layout)
-        if digest != masked.digest:
+        answer = CkksOpened.from_frame(self.public, frame)
+        if answer.digest != masked.digest:
             raise MaskError("this disclosure belongs to another masked block")
         scale = frame.numbers[0]
         if abs(scale) > MOST_SCALE:
             raise FormatError(f"scale {scale} given, at most {MOST_SCALE} is allowed")
         with np.errstate(over="ignore", invalid="ignore"):
-            values = decode(masked.layout, RING.reduced(self._phase(masked) - residues), scale)
+            values = decode(masked.layout, RING.reduced(self._phase(masked) - answer.residues), scale)
         if not np.isfinite(values).all():
             raise FormatError(f"scale {scale} given: the values are too large for float64")
         return values

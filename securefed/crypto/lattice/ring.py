@@ -84,15 +84,16 @@ def inverse(spectra: Spectra, count: int = DEGREE, out: Floats | None = None) ->
 
 
 def multiply(polynomials: Floats, factor: Spectra, count: int = DEGREE) -> Floats:
-    """Multiply polynomials, (m, 4096), by one whose spectrum is given; the first `count` coefficients."""
-    products = np.empty((len(polynomials), count))
-    scratch = np.empty((min(BATCH, len(polynomials)), HALF), dtype=np.complex128)
-    for start in range(0, len(polynomials), BATCH):
-        batch = polynomials[start : start + BATCH]
+    """Multiply polynomials, (..., 4096), by one whose spectrum is given; the first `count` coefficients."""
+    flat = polynomials.reshape(-1, DEGREE)
+    products = np.empty((len(flat), count))
+    scratch = np.empty((min(BATCH, len(flat)), HALF), dtype=np.complex128)
+    for start in range(0, len(flat), BATCH):
+        batch = flat[start : start + BATCH]
         spectra = spectrum(batch, scratch[: len(batch)])
         spectra *= factor
         inverse(spectra, count, products[start : start + BATCH])
-    return products
+    return products.reshape(*polynomials.shape[:-1], count)
 
 
 def reduce(values: Floats, prime: int) -> Floats:
