@@ -78,8 +78,8 @@ def load_public_key(blob: bytes, *, allow_small: bool = False) -> PublicKey:
 def _parsed(blob: bytes, kind: Kind, allow_small: bool) -> Any:
     frame = Frame.from_bytes(blob, kind)
     entry = find_kind(frame.scheme)
-    options = {"allow_small": allow_small} if entry.sized else {}
-    return entry.load(entry.public if kind is Kind.PUBLIC_KEY else entry.secret).from_frame(frame, **options)
+    parser = entry.load(entry.public if kind is Kind.PUBLIC_KEY else entry.secret).from_frame
+    return parser(frame, allow_small=allow_small) if entry.sized else parser(frame)
 
 
 def save_key(
@@ -90,10 +90,7 @@ def save_key(
     overwrite: bool = False,
     beside: str | PathLike[str] | None = None,
 ) -> None:
-    """Write the key-holder's secret key to a file, encrypted under the passphrase.
-
-    `beside`: a key file that shares its derivation, see `write_key_file`.
-    """
+    """Write the key-holder's secret key to a file, encrypted under the passphrase (`write_key_file`)."""
     label, secret = f"{holder.public.scheme} {holder.public.key_id.hex()}", holder._secret.to_bytes()
     write_key_file(path, secret, passphrase, label=label, overwrite=overwrite, beside=beside)
 

@@ -34,7 +34,7 @@ from securefed.crypto.fixed import (
     check_magnitude,
     checked_array,
 )
-from securefed.crypto.wire import Frame, Kind
+from securefed.crypto.wire import NO_NUMBERS, Frame, Kind, Numbers, Shape
 from securefed.errors import MaskError, RangeError, ShapeError, WrongKey
 
 Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
@@ -98,7 +98,7 @@ class PublicKey(ABC):
     masked_type: ClassVar[type[Masked]]
     opened_type: ClassVar[type[Opened]]
     parameters: bytes
-    """Hash of the parameter set. Both sides build the set themselves and compare the hash."""
+    """Hash of the parameter set, which both sides build themselves."""
     key_id: bytes
     """Fingerprint of the key, 16 bytes."""
     mapper: Mapper = SERIAL
@@ -117,7 +117,7 @@ class PublicKey(ABC):
     def to_bytes(self) -> bytes:
         """Return a frame of kind PUBLIC_KEY for `securefed.crypto.load_public_key`."""
 
-    def load(self, blob: bytes, shape: tuple[int, ...] | None = None) -> Encrypted:
+    def load(self, blob: bytes, shape: Shape | None = None) -> Encrypted:
         """Parse and validate ciphertexts that arrived. `shape` is the expected shape."""
         frame = self.arrived_frame(blob, Kind.ENCRYPTED)
         if shape is not None and frame.shape != shape:
@@ -138,13 +138,7 @@ class PublicKey(ABC):
         frame.expect_array()
         return frame
 
-    def frame(
-        self,
-        kind: Kind,
-        payload: bytes,
-        shape: tuple[int, ...] = (),
-        numbers: tuple[int, int, int, int] = (0, 0, 0, 0),
-    ) -> Frame:
+    def frame(self, kind: Kind, payload: bytes, shape: Shape = (), numbers: Numbers = NO_NUMBERS) -> Frame:
         """Return a frame that belongs to this key."""
         return Frame(kind, self.scheme, self.parameters, self.key_id, payload, shape, numbers)
 
@@ -156,7 +150,7 @@ class Framed(ABC):
     """What travels in a frame of a key."""
 
     public: PublicKey
-    shape: tuple[int, ...]
+    shape: Shape
     ciphertexts: int
     """The number of ciphertexts, or of opened plaintexts."""
     origin: Origin = "computed"
@@ -172,10 +166,7 @@ class Framed(ABC):
         """Parse what arrived, whose shape is that of an array."""
 
     def repeated(self) -> int:
-        """Count ciphertexts that share randomness with another of the array; 0 unless something is broken.
-
-        A receiver of two such ciphertexts computes the difference of their values without any key.
-        """
+        """Count ciphertexts that share randomness with another: the difference of their values is public."""
         return 0
 
 
@@ -199,7 +190,7 @@ class Encrypted(Framed):
         return self.shape[1] if len(self.shape) == 2 else 1
 
     def __add__(self, other: Encrypted | ArrayLike) -> Encrypted:
-        """Add. A plain addend is at most as large as the declared bound, so the result's bound is public."""
+        """Add. A plain addend is at most as large as the declared bound."""
         if not isinstance(other, Encrypted):
             every = np.broadcast_to(np.asarray(other), self.shape) if np.ndim(other) == 0 else other
             array = checked_array(every, "addend")
@@ -227,8 +218,8 @@ class Encrypted(Framed):
     def contract(self, multipliers: ArrayLike | Multipliers, fixed: FixedPoint | None = None) -> Encrypted:
         """Return result[a, j] = sum over i of multipliers[j, a, i] * self[i, j].
 
-        Without `fixed` the multipliers get 24 significant bits relative to the largest. Their scale stays
-        with the caller as long as the result is only masked.
+        `fixed`: the public scale of the multipliers. Without it their scale stays with the caller as long as
+        the result is only masked.
         """
         checked = as_multipliers(multipliers)
         columns, outputs, rows = checked.shape
@@ -260,7 +251,7 @@ class Encrypted(Framed):
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> Encrypted: ...
 
     def _origin_of_sum(self, other: Encrypted) -> Origin:
-        """Return the origin of a sum. A term with unseen randomness makes one sum fresh, and only one."""
+        """Return the origin of a sum. A term with unseen randomness makes one sum fresh."""
         for term in (self, other):
             if term.origin in ("fresh", "re-randomised") and not term.shown:
                 term.origin = "computed"
@@ -289,7 +280,7 @@ class Masked(Framed):
         if self.ciphertexts > prod(self.shape):
             raise ShapeError(f"{self.ciphertexts} ciphertexts to open for {prod(self.shape)} values")
 
-    def check_sums(self, operand: tuple[int, ...], outputs: int) -> None:
+    def check_sums(self, operand: Shape, outputs: int) -> None:
         """Raise ShapeError unless this is a request for `outputs` sums over the rows of an `operand`."""
         if self.shape != (outputs, *operand[1:]):
             raise ShapeError(f"sums of shape {self.shape} to open, {(outputs, *operand[1:])} expected")

@@ -36,6 +36,11 @@ MOST_BYTES = 1 << 31
 MOST_ENTRIES = 1 << 28
 
 
+Shape = tuple[int, ...]
+Numbers = tuple[int, int, int, int]
+NO_NUMBERS: Numbers = (0, 0, 0, 0)
+
+
 class Kind(IntEnum):
     PUBLIC_KEY = 1
     SECRET_KEY = 2
@@ -70,8 +75,8 @@ class Frame:
     parameters: bytes
     key: bytes
     payload: bytes = field(repr=False)
-    shape: tuple[int, ...] = ()
-    numbers: tuple[int, int, int, int] = (0, 0, 0, 0)
+    shape: Shape = ()
+    numbers: Numbers = NO_NUMBERS
 
     def to_bytes(self) -> bytes:
         sizes = (*self.shape, 0, 0)[:2]

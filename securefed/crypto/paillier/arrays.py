@@ -41,7 +41,7 @@ from securefed.crypto.fixed import (
 from securefed.crypto.paillier.powers import PowerColumn, column_powers, cut_column
 from securefed.crypto.randomness import uniform_many_below
 from securefed.crypto.scheme import Encrypted, Framed, Mask, Masked, Opened, progress
-from securefed.crypto.wire import Frame, Kind
+from securefed.crypto.wire import NO_NUMBERS, Frame, Kind, Numbers, Shape
 from securefed.errors import CapacityError, FormatError, MaskError, RangeError, ShapeError, WrongKey
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ SHORT = 64
 """A mask uniform mod n is practically never this many bits shorter than n."""
 MOST_FRACTION_BITS = 8192
 MOST_MAGNITUDE_BITS = 1 << 15
-
-Numbers = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,7 @@ class Extent:
 def multiplier_scale(multipliers: Multipliers, fixed: FixedPoint | None) -> FixedPoint:
     """Return the public scale `fixed`, or a private one of 24 significant bits.
 
-    A private limit is 2**24 for all multipliers, so the number of ciphertexts of a masked result says nothing
-    about them. The bound is the power of two of the scale.
+    A private limit is 2**24 for all multipliers, so that the size of a masked result says nothing about them.
     """
     if fixed is not None:
         return fixed
@@ -164,7 +161,7 @@ class PackedLayout:
     """The places of values in the plaintexts of a masked block. Only the requester needs it."""
 
     modulus_bits: int
-    shape: tuple[int, ...]
+    shape: Shape
     width: int
     fraction_bits: int
     magnitude: int
@@ -174,7 +171,7 @@ class PackedLayout:
         self.ciphertexts = -(-prod(self.shape) // self.slots)
 
     @classmethod
-    def of(cls, bits: int, shape: tuple[int, ...], extent: Extent) -> PackedLayout:
+    def of(cls, bits: int, shape: Shape, extent: Extent) -> PackedLayout:
         """Return the tightest layout for an extent."""
         width = extent.magnitude.bit_length() + 2
         return cls(bits, shape, width, extent.fraction_bits, extent.magnitude)
@@ -210,11 +207,8 @@ def horner(item: tuple[mpz, int, list[mpz]]) -> mpz:
     return packed
 
 
-def pack_ciphertexts(
-    public: PaillierPublicKey, ciphertexts: Sequence[mpz], layout: PackedLayout
-) -> list[mpz]:
-    slots = layout.slots
-    groups = [list(ciphertexts[i : i + slots]) for i in range(0, len(ciphertexts), slots)]
+def pack_ciphertexts(public: PaillierPublicKey, ciphertexts: list[mpz], layout: PackedLayout) -> list[mpz]:
+    groups = [ciphertexts[i : i + layout.slots] for i in range(0, len(ciphertexts), layout.slots)]
     return public.mapper.map(horner, [(public.square, layout.width, group) for group in groups])
 
 
@@ -241,10 +235,10 @@ class PaillierIntegers(Framed):
 
     public: PaillierPublicKey
     kind: ClassVar[Kind]
-    numbers: tuple[int, int, int, int] = (0, 0, 0, 0)
+    numbers: Numbers = NO_NUMBERS
     """The numbers of the frame."""
 
-    def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], integers: Sequence[mpz]) -> None:
+    def __init__(self, public: PaillierPublicKey, shape: Shape, integers: Sequence[mpz]) -> None:
         self.public, self.shape, self.integers = public, shape, list(integers)
         self.ciphertexts = len(self.integers)
 
@@ -277,7 +271,7 @@ class PaillierEncrypted(PaillierIntegers, Encrypted):
     kind = Kind.ENCRYPTED
 
     def __init__(
-        self, public: PaillierPublicKey, shape: tuple[int, ...], ciphertexts: Sequence[mpz], extent: Extent
+        self, public: PaillierPublicKey, shape: Shape, ciphertexts: Sequence[mpz], extent: Extent
     ) -> None:
         super().__init__(public, shape, ciphertexts)
         self.extent, self.bound, self.numbers = extent, extent.bound, extent.numbers()
