@@ -20,7 +20,7 @@ PUBLIC = {
         DEFAULT_SCHEME Encrypted FixedPoint KEY_KINDS KeyHolder KeyKind Mapper Mask Masked Opened
         PublicKey SCHEMES SchemeEntry Serial
         cross_lengths cross_scheme find_kind generate key_kind load_key load_public_key protects register
-        save_key schemes_that
+        save_key
     """,
     "securefed.audit": """
         AuditReport CLAIMS Claim Receipt Recorded Seen audit read_run receipts write_transcripts

@@ -5,7 +5,7 @@ Tests compare with it, and naive variants are built from it. No run takes it: it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -97,11 +97,10 @@ class ClearEvaluation(Evaluation):
         super().__init__(product, LENGTHS)
         self._total, self._seed = zeros(product.left, product.right), seed
 
-    def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
-        for block, ciphertexts in blocks.items():
-            first, last = self._due[block]
-            left = from_bytes(ciphertexts, (LIMBS, last - first, self._product.left))
-            right = limbs_of(self._rows(block, operand))
+    def _multiply(self, pieces: Sequence[tuple[bytes, Rows]], mapper: Mapper) -> None:
+        for ciphertexts, rows in pieces:
+            left = from_bytes(ciphertexts, (LIMBS, rows.shape[-2], self._product.left))
+            right = limbs_of(rows)
             self._total = add(self._total, matmul(left.transpose(0, 2, 1), right))
 
     def _reply(self) -> tuple[bytes, Share]:

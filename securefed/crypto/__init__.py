@@ -17,7 +17,6 @@ scheme's name. docs/extending.md adds a scheme.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
@@ -58,7 +57,6 @@ __all__ = [
     "protects",
     "register",
     "save_key",
-    "schemes_that",
 ]
 
 
@@ -142,8 +140,6 @@ class SchemeEntry:
     """The kind of keys where own gradients are opened."""
     blind: str | None = None
     """The module of the encrypted product for reveal='nothing', with `cross_scheme` and `cross_lengths`."""
-    parallel: bool = False
-    """Several processes are usually faster than one."""
     costly: bool = False
     """A round takes seconds instead of tenths, so demonstrations make fewer rounds."""
     trust: str = ""
@@ -178,14 +174,11 @@ SCHEMES: dict[str, SchemeEntry] = {
     "ckks": SchemeEntry(
         opens="ckks",
         blind="securefed.crypto.blind.rlwe",
-        parallel=True,
         trust="ckks with own gradients: the peers must be trusted not to cheat, since one crafted request "
         "shows a peer the whole secret key (docs/threat-model.md); neither protection=Blind() "
         "nor scheme='paillier' shows a key",
     ),
-    "paillier": SchemeEntry(
-        opens="paillier", blind="securefed.crypto.blind.paillier", parallel=True, costly=True
-    ),
+    "paillier": SchemeEntry(opens="paillier", blind="securefed.crypto.blind.paillier", costly=True),
     "plain": SchemeEntry(opens="plain"),
 }
 """The schemes that users choose from. The default is first."""
@@ -244,8 +237,3 @@ def protects(name: str) -> bool:
     """Return whether the scheme, or the kind of keys, with this name encrypts; False for an unknown one."""
     entry = SCHEMES.get(name) or KEY_KINDS.get(name)
     return entry is not None and entry.protects
-
-
-def schemes_that(holds: Callable[[SchemeEntry], object]) -> str:
-    """Return the names of the matching schemes, for an error message."""
-    return " or ".join(repr(name) for name, entry in SCHEMES.items() if holds(entry))

@@ -98,9 +98,6 @@ class OpeningMemory:
             ((total,),) = database.execute(COUNT, (block, equations))
             return int(total)
 
-    def __len__(self) -> int:
-        return int(self._database.execute("SELECT count(*) FROM ciphertexts").fetchone()[0])
-
 
 class SecretKey(ABC):
     """A key pair. Only a `KeyHolder` has one."""

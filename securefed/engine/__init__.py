@@ -3,7 +3,7 @@
 The crypto layer cuts heavy work into independent pieces and hands them to a mapper
 (securefed.crypto.scheme.Mapper). Which one is the operator's choice:
 
-    None             all cores of this machine where the scheme gains by it (Paillier), else serial
+    None             all cores of this machine for a scheme that encrypts, else serial
     "serial"         this process alone
     "processes"      one process for each core; an integer says how many
     "ray"            a Ray cluster: the one that RAY_ADDRESS names, or one on this machine
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from securefed.crypto import SCHEMES
+from securefed.crypto import protects
 from securefed.declare import check_choice, check_integer
 from securefed.engine.processes import Closing, Processes, SerialEngine, WorkerDied, cores
 from securefed.errors import MissingExtra, SecurefedError, SettingError
@@ -125,7 +125,7 @@ def get_engine(value: object, scheme: str) -> Engine:
     if isinstance(value, SerialEngine | Processes | Ray):
         return value
     if value is None:
-        return Processes(cores()) if SCHEMES[scheme].parallel and cores() > 1 else SerialEngine()
+        return Processes(cores()) if protects(scheme) and cores() > 1 else SerialEngine()
     if isinstance(value, str):
         if value == "ray" or value.startswith("ray://"):
             return Ray(value if value != "ray" else None)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from math import ceil
 from typing import Any, Literal
 
-from securefed.crypto import SCHEMES, protects, schemes_that
+from securefed.crypto import SCHEMES, protects
 from securefed.declare import check_choice
 from securefed.errors import SettingError
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
@@ -203,7 +203,7 @@ class Agreement:
         if self.reveal == "nothing" and not all(m.is_linear for m in self.members):
             raise SettingError("reveal: 'nothing' takes linear local models; 'own-gradient' takes all")
         if self.reveal == "nothing" and SCHEMES[self.scheme].blind is None:
-            allowed = schemes_that(lambda entry: entry.blind)
+            allowed = " or ".join(repr(name) for name, entry in SCHEMES.items() if entry.blind)
             raise SettingError(f"reveal: 'nothing' takes scheme {allowed}, {self.scheme!r} given")
 
     @property

@@ -209,12 +209,15 @@ class Evaluation(ABC):
         finite or above the declared size. That depends on private numbers, and the peer sees that the run
         ends. The message names the largest number: a transport must not pass it on.
         """
+        product, pieces = self._product, []
         for block, message in blocks.items():
             if block not in self._due:
                 raise FormatError(f"block {block} is not due: it came before, or there is no such block")
             first, last = self._due[block]
-            check_length(f"block {block}", message, self._lengths.block(self._product, last - first))
-        self._multiply(blocks, operand, mapper)
+            check_length(f"block {block}", message, self._lengths.block(product, last - first))
+            rows = rows_of(operand, first, last, product.right, product.right_bits, "right")
+            pieces.append((message, rows))
+        self._multiply(pieces, mapper)
         for block in blocks:
             del self._due[block]
 
@@ -227,11 +230,9 @@ class Evaluation(ABC):
         self._finished = True
         return self._reply()
 
-    def _rows(self, block: int, operand: Operand) -> Rows:
-        return rows_of(operand, *self._due[block], self._product.right, self._product.right_bits, "right")
-
     @abstractmethod
-    def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None: ...
+    def _multiply(self, pieces: Sequence[tuple[bytes, Rows]], mapper: Mapper) -> None:
+        """Multiply blocks by their rows of V."""
 
     @abstractmethod
     def _reply(self) -> tuple[bytes, Share]: ...

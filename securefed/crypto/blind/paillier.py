@@ -14,7 +14,7 @@ S[i, j], or to one more (docs/proofs.md). The number of multiplications follows 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha512
 from itertools import islice
@@ -226,21 +226,18 @@ class PaillierEvaluation(Evaluation):
         self._hidden: list[mpz] = []
         """Packed and re-randomised, once all blocks are in."""
 
-    def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
-        if not blocks:
+    def _multiply(self, pieces: Sequence[tuple[bytes, Rows]], mapper: Mapper) -> None:
+        if not pieces:
             return
         columns: list[list[mpz]] = [[] for _ in range(self._slots.groups)]
-        factors = []
-        for block, data in blocks.items():
-            first, last = self._due[block]
-            ciphertexts = self._public.read_ciphertexts(data, (last - first) * len(columns))
+        for data, rows in pieces:
+            ciphertexts = self._public.read_ciphertexts(data, rows.shape[-2] * len(columns))
             for i, column in enumerate(columns):
                 column += ciphertexts[i :: len(columns)]
-            factors.append(_limbs(self._rows(block, operand)))
-        products = self._powers(columns, np.concatenate(factors, axis=1), mapper)
-        square = self._public.square
+        factors = np.concatenate([_limbs(rows) for _, rows in pieces], axis=1)
+        square, products = self._public.square, self._powers(columns, factors, mapper)
         self._sums = [a * b % square for a, b in zip(self._sums, products, strict=True)]
-        if len(blocks) == len(self._due):
+        if len(pieces) == len(self._due):
             self._pack(mapper)
 
     def _powers(self, columns: list[list[mpz]], factors: Share, mapper: Mapper) -> list[mpz]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import cast
 
@@ -138,7 +138,7 @@ def _encrypt_block(task: tuple[Secret, Product, Rows, bytes]) -> bytes:
     return encrypted_block(key_stream(seed), secret, layout(product), rows)
 
 
-def _multiply_blocks(task: tuple[Product, list[tuple[bytes, Rows]]]) -> list[Sums]:
+def _multiply_blocks(task: tuple[Product, Sequence[tuple[bytes, Rows]]]) -> list[Sums]:
     product, blocks = task
     totals: list[Sums] = []
     for message, rows in blocks:
@@ -226,12 +226,11 @@ class RlweEvaluation(Evaluation):
         self._plan, self._rerandomiser, self._source = plan, rerandomiser, source
         self._totals: list[Sums] = []
 
-    def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
-        # One piece of work a process: each returns one sum, however many blocks it has.
-        pairs = [(message, self._rows(block, operand)) for block, message in blocks.items()]
-        size = max(1, -(-len(pairs) // mapper.workers))
-        tasks = [(self._product, pairs[start : start + size]) for start in range(0, len(pairs), size)]
-        for sums in (mapper if len(pairs) > 1 else SERIAL).map(_multiply_blocks, tasks):
+    def _multiply(self, pieces: Sequence[tuple[bytes, Rows]], mapper: Mapper) -> None:
+        # One task a process: each returns one sum, however many blocks it has.
+        size = max(1, -(-len(pieces) // mapper.workers))
+        tasks = [(self._product, pieces[start : start + size]) for start in range(0, len(pieces), size)]
+        for sums in (mapper if len(pieces) > 1 else SERIAL).map(_multiply_blocks, tasks):
             add_sums(self._totals, sums)
 
     def _reply(self) -> tuple[bytes, Share]:
