@@ -15,8 +15,8 @@ import numpy as np
 from securefed.crypto.fixed import FixedPoint, Floats, Multipliers
 from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.scheme import Bare, Framed, Mask, Masked, Opened, PublicKey
-from securefed.crypto.wire import Frame, Kind, fingerprint
-from securefed.errors import BadKey, FormatError, MaskError, RangeError
+from securefed.crypto.wire import Frame, Kind, check_length, fingerprint
+from securefed.errors import BadKey, MaskError, RangeError
 
 MOST_PUBLIC_BYTES = 256
 
@@ -42,11 +42,7 @@ class _Clear(Framed):
 
     @classmethod
     def from_frame(cls, public: PublicKey, frame: Frame) -> Self:
-        expected = 8 * (prod(frame.shape) + 1)
-        if len(frame.payload) != expected:
-            raise FormatError(
-                f"{len(frame.payload)} bytes of values given, {expected} expected for shape {frame.shape}"
-            )
+        check_length("values", frame.payload, 8 * (prod(frame.shape) + 1))
         numbers = np.frombuffer(frame.payload, dtype="<f8").astype(np.float64)
         if not np.isfinite(numbers).all() or numbers[0] <= 0:
             raise RangeError("values: NaN or infinite entries; only finite numbers are allowed")
@@ -116,8 +112,7 @@ class PlainPublicKey(PublicKey):
     parameters = fingerprint(b"plain")
 
     def __init__(self, token: bytes) -> None:
-        if len(token) != 16:
-            raise BadKey(f"plain: a token of {len(token)} bytes given, 16 expected")
+        check_length("plain", token, 16, BadKey)
         self._token = token
         self.key_id = fingerprint(b"plain", token)
 
@@ -147,8 +142,7 @@ class PlainSecretKey(SecretKey):
         return PlainReply(self.public, masked.values)
 
     def receive(self, masked: PlainBlock, disclosure: bytes) -> Floats:
-        if disclosure:
-            raise FormatError(f"{len(disclosure)} bytes of disclosure given, plain has none")
+        check_length("disclosure", disclosure, 0)
         return masked.values
 
     def to_bytes(self) -> bytes:

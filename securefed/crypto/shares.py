@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.randomness import ByteSource
+from securefed.crypto.wire import check_length
 from securefed.errors import FormatError, ShapeError
 
 LIMB_BITS = 21
@@ -250,8 +251,7 @@ def from_bytes(data: bytes | memoryview, shape: Sequence[int]) -> NDArray[np.int
     """Read what `to_bytes` wrote; `shape` includes the limbs. Raises FormatError for anything else."""
     count = int(np.prod(shape))
     words_due = -(-count // 3)
-    if len(data) != 8 * words_due:
-        raise FormatError(f"numbers: {len(data)} bytes given, {8 * words_due} are due")
+    check_length("numbers", data, 8 * words_due)
     words = np.frombuffer(data, dtype="<i8")
     if words_due and int(words.min()) < 0:
         raise FormatError("numbers: a bit is set that no number has")

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from math import prod
 
-from securefed.errors import FormatError, ShapeError, WrongKey
+from securefed.errors import FormatError, SecurefedError, ShapeError, WrongKey
 
 MAGIC = b"SFED"
 VERSION = 1
@@ -57,6 +57,14 @@ NUMBERS = {"plain": 0, "paillier": 1, "ckks": 2}
 def kind_of_keys(number: int) -> str | None:
     """Return the kind of keys with this number; None for an unknown one."""
     return next((name for name, each in NUMBERS.items() if each == number), None)
+
+
+def check_length(
+    what: str, data: bytes | memoryview, due: int, error: type[SecurefedError] = FormatError
+) -> None:
+    """Raise the error for another number of bytes than is due."""
+    if len(data) != due:
+        raise error(f"{what}: {len(data)} bytes given, {due} are due")
 
 
 def fingerprint(*parts: bytes) -> bytes:

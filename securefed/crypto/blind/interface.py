@@ -21,6 +21,7 @@ import numpy as np
 
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import WIDTH, Floats, Share, to_floats
+from securefed.crypto.wire import check_length
 from securefed.declare import check_integer
 from securefed.errors import BadKey, FormatError, RangeError, ShapeError, WrongKey
 
@@ -91,16 +92,6 @@ def rows_of(operand: Operand, first: int, last: int, columns: int, bits: int, si
     return rows
 
 
-def check_length(what: str, data: bytes, due: int) -> None:
-    if len(data) != due:
-        raise FormatError(f"{what}: {len(data)} bytes given, {due} are due")
-
-
-def check_nonce(nonce: bytes) -> None:
-    if len(nonce) != NONCE_BYTES:
-        raise BadKey(f"nonce: {len(nonce)} bytes given, {NONCE_BYTES} are due")
-
-
 @dataclass(frozen=True)
 class Lengths:
     """Lengths of messages in bytes under keys of one size. They follow from public shapes alone."""
@@ -140,7 +131,7 @@ class CrossKey(_KeyHalf):
 
     def public(self, nonce: bytes) -> bytes:
         """Return the public key for the multiplier that sent this nonce."""
-        check_nonce(nonce)
+        check_length("nonce", nonce, NONCE_BYTES, BadKey)
         return self._public(nonce)
 
     @abstractmethod
@@ -250,7 +241,7 @@ class CrossScheme:
 
     def load_public(self, data: bytes, nonce: bytes) -> CrossPublic:
         """Check a public key that was made for the nonce, or raise BadKey."""
-        check_nonce(nonce)
+        check_length("nonce", nonce, NONCE_BYTES, BadKey)
         try:
             return self.read_public(data, nonce)
         except (FormatError, WrongKey) as error:

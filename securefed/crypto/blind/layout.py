@@ -30,7 +30,7 @@ from securefed.crypto.blind.interface import Product
 from securefed.crypto.lattice.ring import DEGREE, EXACT_TERMS, PRIMES
 from securefed.crypto.randomness import SEED_BYTES
 from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, Floats, size_in_bytes
-from securefed.errors import FormatError
+from securefed.crypto.wire import check_length
 
 FINE_BITS, COARSE_BITS = 71, 42
 
@@ -216,8 +216,7 @@ def bodies_from_bytes(data: bytes | memoryview, shape: tuple[int, int], bits: in
     """Read what `bodies_to_bytes` packed, or raise FormatError for another length or content."""
     (polynomials, count), size = shape, body_bytes(shape[1], bits)
     whole, rest = divmod(bits, LIMB_BITS)
-    if len(data) != polynomials * size:
-        raise FormatError(f"polynomials: {len(data)} bytes given, {polynomials * size} are due")
+    check_length("polynomials", data, polynomials * size)
     limbs = np.empty((kept_limbs(bits), polynomials, count), dtype=np.int64)
     for i in range(polynomials):
         own, end = data[i * size : (i + 1) * size], size_in_bytes(count, whole)

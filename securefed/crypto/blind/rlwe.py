@@ -50,6 +50,7 @@ from securefed.crypto.lattice.ring import BATCH, DEGREE, RING, Spectra, multiply
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, errors, key_stream, secret_bytes, ternary
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share, size_in_bytes
+from securefed.crypto.wire import check_length
 from securefed.errors import BadKey
 
 Secret = NDArray[np.int8]
@@ -160,8 +161,7 @@ class RlweKey(CrossKey):
     lengths = LENGTHS
 
     def __init__(self, seed: bytes) -> None:
-        if len(seed) != SEED_BYTES:
-            raise BadKey(f"secret key: {len(seed)} bytes given, {SEED_BYTES} are due")
+        check_length("secret key", seed, SEED_BYTES, BadKey)
         source, self._seed = key_stream(seed), seed
         super().__init__(ternary(source, DEGREE))
         self._error_seed = source(SEED_BYTES)

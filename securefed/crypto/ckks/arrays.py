@@ -61,7 +61,7 @@ from securefed.crypto.lattice.ring import DEGREE, HALF, PRIMES, RING, inverse, s
 from securefed.crypto.randomness import SEED_BYTES, gaussian_integers, secret_bytes
 from securefed.crypto.scheme import Encrypted, Mask, Masked, Opened
 from securefed.crypto.shares import size_in_bytes
-from securefed.crypto.wire import Frame, Kind, fingerprint
+from securefed.crypto.wire import Frame, Kind, check_length, fingerprint
 from securefed.errors import FormatError, MaskError, ShapeError
 
 if TYPE_CHECKING:
@@ -97,11 +97,6 @@ def residue_bytes(count: int) -> int:
 def encoded(polynomials: Floats, scale: int) -> Floats:
     """Return the residues, (5, ...), of round(polynomials * 2^scale)."""
     return RING.residues(shares.from_floats(polynomials, scale), centred=True)
-
-
-def _expect_size(frame: Frame, expected: int) -> None:
-    if len(frame.payload) != expected:
-        raise FormatError(f"{len(frame.payload)} bytes given, {expected} expected for shape {frame.shape}")
 
 
 def _parts(residues: Floats) -> list[bytes]:
@@ -193,7 +188,7 @@ class CkksEncrypted(Encrypted):
             )
         layout = RowLayout(frame.shape)
         form = ArrayForm(layout, bound, scale, magnitude, Noise(terms, multiplier_bits))
-        _expect_size(frame, encrypted_bytes(layout, bool(seeded)))
+        check_length("array", frame.payload, encrypted_bytes(layout, bool(seeded)))
         start = _HEAD.size + SEED_BYTES * seeded
         seed, body = frame.payload[_HEAD.size : start], memoryview(frame.payload)[start:]
         if not seed:
@@ -292,7 +287,7 @@ class CkksMasked(Masked):
     def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksMasked:
         terms, multiplier_bits, blocks, code = frame.numbers
         noise, layout = Noise(terms, multiplier_bits, blocks), layout_of(frame.shape, code)
-        _expect_size(frame, masked_bytes(layout))
+        check_length("masked block", frame.payload, masked_bytes(layout))
         split, payload = residue_bytes(layout.ciphertexts * DEGREE), memoryview(frame.payload)
         c1 = RING.from_bytes(payload[:split], (layout.ciphertexts, DEGREE))
         c0 = RING.from_bytes(payload[split:], (layout.coefficients,))
@@ -316,7 +311,7 @@ class CkksOpened(Opened):
     def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksOpened:
         """Parse an opening, or a disclosure, whose first number is its scale."""
         layout = layout_of(frame.shape, frame.numbers[3])
-        _expect_size(frame, answer_bytes(layout))
+        check_length("opening", frame.payload, answer_bytes(layout))
         residues = RING.from_bytes(memoryview(frame.payload)[_DIGEST_BYTES:], (layout.coefficients,))
         return cls(public, layout, frame.payload[:_DIGEST_BYTES], residues)
 

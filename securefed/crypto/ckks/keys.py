@@ -42,7 +42,7 @@ from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING, Spectra, inverse, multiply, spectrum
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, errors, key_stream, secret_bytes, ternary
 from securefed.crypto.scheme import PublicKey
-from securefed.crypto.wire import Frame, Kind, fingerprint
+from securefed.crypto.wire import Frame, Kind, check_length, fingerprint
 from securefed.errors import BadKey, FormatError, MaskError, OpeningRefused, ShapeError
 
 Secret = NDArray[np.int8]
@@ -76,8 +76,7 @@ class CkksPublicKey(PublicKey):
 
     def __init__(self, payload: bytes) -> None:
         """Take a seed and the packed residues b, (5, PARTS, N), or raise BadKey."""
-        if len(payload) != PUBLIC_BYTES:
-            raise BadKey(f"public key: {len(payload)} bytes given, {PUBLIC_BYTES} expected")
+        check_length("public key", payload, PUBLIC_BYTES, BadKey)
         try:
             parts = RING.from_bytes(memoryview(payload)[SEED_BYTES:], (PARTS, DEGREE))
         except FormatError as error:
@@ -195,9 +194,7 @@ class CkksSecretKey(SecretKey):
     @classmethod
     def from_frame(cls, frame: Frame) -> CkksSecretKey:
         frame.expect("ckks", PARAMETERS, frame.key)
-        size = _COUNTER.size + SEED_BYTES
-        if len(frame.payload) != size:
-            raise BadKey(f"secret key: {len(frame.payload)} bytes given, {size} expected")
+        check_length("secret key", frame.payload, _COUNTER.size + SEED_BYTES, BadKey)
         key = cls(frame.payload[_COUNTER.size :], _COUNTER.unpack_from(frame.payload)[0])
         frame.expect("ckks", PARAMETERS, key.public.key_id)
         return key

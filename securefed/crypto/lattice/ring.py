@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from securefed.crypto import shares
 from securefed.crypto.randomness import ByteSource, key_stream
 from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, LIMBS, WIDTH, Floats, Share, size_in_bytes
+from securefed.crypto.wire import check_length
 from securefed.errors import FormatError
 
 DEGREE = 4096
@@ -310,8 +311,7 @@ class Ring:
     def from_bytes(self, data: bytes | memoryview, shape: tuple[int, ...]) -> Floats:
         """Read what `to_bytes` wrote: centred residues, (k, *shape). Raises FormatError for anything else."""
         residues = np.empty((len(self.primes), *shape))
-        if len(data) != size_in_bytes(residues.size, 1):
-            raise FormatError(f"residues: {len(data)} bytes given, {size_in_bytes(residues.size, 1)} are due")
+        check_length("residues", data, size_in_bytes(residues.size, 1))
         words = np.frombuffer(data, dtype="<i8")
         for index in range(len(self.primes)):
             self.unpack(words, index, residues[index])

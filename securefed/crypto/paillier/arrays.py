@@ -41,7 +41,7 @@ from securefed.crypto.fixed import (
 from securefed.crypto.paillier.powers import PowerColumn, column_powers, cut_column
 from securefed.crypto.randomness import uniform_many_below
 from securefed.crypto.scheme import Encrypted, Framed, Mask, Masked, Opened, progress
-from securefed.crypto.wire import NO_NUMBERS, Frame, Kind, Numbers, Shape
+from securefed.crypto.wire import NO_NUMBERS, Frame, Kind, Numbers, Shape, check_length
 from securefed.errors import CapacityError, FormatError, MaskError, RangeError, ShapeError, WrongKey
 
 if TYPE_CHECKING:
@@ -423,10 +423,7 @@ def join_integers(integers: Iterable[mpz], width: int) -> bytes:
 
 
 def split_integers(payload: bytes, count: int, width: int) -> list[mpz]:
-    if len(payload) != count * width:
-        raise FormatError(
-            f"{len(payload)} bytes of integers given, {count * width} expected for {count} of {width} bytes"
-        )
+    check_length(f"{count} integers", payload, count * width)
     return [mpz.from_bytes(payload[i : i + width], "big") for i in range(0, len(payload), width)]
 
 
