@@ -6,9 +6,6 @@ Tests compare with it, and naive variants are built from it. No run takes it: it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
-
-import numpy as np
 
 from securefed.crypto.blind.interface import (
     NONCE_BYTES,
@@ -20,16 +17,15 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
     Rows,
+    limbs_of,
 )
 from securefed.crypto.randomness import key_stream
 from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import (
     LIMBS,
-    Floats,
     Share,
     add,
     from_bytes,
-    from_floats,
     matmul,
     negate,
     size_in_bytes,
@@ -53,13 +49,6 @@ LENGTHS = Lengths(
     lambda product, rows: size_in_bytes(rows * product.left),
     lambda product: size_in_bytes(product.left * product.right),
 )
-
-
-def limbs_of(rows: Rows) -> Share:
-    """Return rows of a factor as limbs, whatever form they have."""
-    if rows.dtype == np.int64:
-        return cast(Share, rows)
-    return from_floats(cast(Floats, rows), 0)
 
 
 class ClearKey(CrossKey):

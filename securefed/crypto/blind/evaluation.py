@@ -20,6 +20,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from securefed.crypto import shares
+from securefed.crypto.blind.interface import Rows, limbs_of
 from securefed.crypto.blind.layout import Chunk, Layout, Panel, bodies_to_bytes, kept_limbs
 from securefed.crypto.lattice.ring import (
     DEGREE,
@@ -117,16 +118,15 @@ def add_sums(total: list[Sums], more: list[Sums]) -> None:
             RING.reduced(into)
 
 
-def _factors(rows: Floats | Share, plan: Layout) -> list[Floats]:
+def _factors(rows: Rows, plan: Layout) -> list[Floats]:
     """Return V as whole numbers below 2**52, (rows, right) for each digit, or as residues, (5, ...)."""
     product, exact = plan.product, rows.dtype == np.int64
     if product.digits > 1:
-        limbs = cast(Share, rows) if exact else shares.from_floats(cast(Floats, rows), 0)
-        return shares.centred_digits(limbs, product.digits, product.digit_size)
+        return shares.centred_digits(limbs_of(rows), product.digits, product.digit_size)
     return [RING.residues(cast(Share, rows), centred=True) if exact else np.rint(cast(Floats, rows))]
 
 
-def multiplied(plan: Layout, message: bytes, rows: Floats | Share) -> list[Sums]:
+def multiplied(plan: Layout, message: bytes, rows: Rows) -> list[Sums]:
     """Multiply one block of ciphertexts, of the right length, by the same rows of V."""
     factors = _factors(rows, plan)
     seed, at = message[:SEED_BYTES], SEED_BYTES

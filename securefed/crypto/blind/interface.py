@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from securefed.crypto.scheme import SERIAL, Mapper
-from securefed.crypto.shares import WIDTH, Floats, Share, to_floats
+from securefed.crypto.shares import WIDTH, Floats, Share, from_floats, to_floats
 from securefed.crypto.wire import check_length
 from securefed.declare import check_integer
 from securefed.errors import BadKey, FormatError, RangeError, ShapeError, WrongKey
@@ -90,6 +90,11 @@ def rows_of(operand: Operand, first: int, last: int, columns: int, bits: int, si
         if not largest <= 2.0**most:
             raise RangeError(f"{side} factor: a number of {largest:.3g} given, 2**{most} is allowed")
     return rows
+
+
+def limbs_of(rows: Rows) -> Share:
+    """Return rows of a factor as limbs, whatever form they have."""
+    return cast(Share, rows) if rows.dtype == np.int64 else from_floats(cast(Floats, rows), 0)
 
 
 @dataclass(frozen=True)

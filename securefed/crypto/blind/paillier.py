@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha512
 from itertools import islice
-from typing import cast
 
 import numpy as np
 from gmpy2 import mpz
@@ -33,21 +32,20 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
     Rows,
+    limbs_of,
 )
 from securefed.crypto.paillier.arrays import horner, join_integers
 from securefed.crypto.paillier.keys import (
     PaillierPublicKey,
     PaillierSecretKey,
     check_size,
-    cut,
     generate_secret_key,
     roots_needed,
-    unit_powers,
 )
 from securefed.crypto.paillier.powers import column_powers, cut_column
-from securefed.crypto.randomness import SEED_BYTES, ByteSource, below_from, key_stream, unit_from
+from securefed.crypto.randomness import SEED_BYTES, ByteSource, below_from, key_stream
 from securefed.crypto.scheme import Mapper
-from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
+from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.crypto.wire import HEADER, Frame, Kind
 from securefed.errors import CapacityError
 
@@ -142,11 +140,6 @@ def cross_lengths(bits: int) -> Lengths:
     return Lengths(public, blocks, block, lambda product: Slots.of(product, bits).replies * 2 * size)
 
 
-def _limbs(rows: Rows) -> Share:
-    """Return rows of a factor as limbs, whatever form they have."""
-    return cast(Share, rows) if rows.dtype == np.int64 else shares.from_floats(cast(Floats, rows), 0)
-
-
 def _share(numbers: Sequence[int], product: Product) -> Share:
     limbs = np.stack([shares.from_integer(number) for number in numbers], axis=1)
     return limbs.reshape(LIMBS, product.left, product.right)
@@ -172,7 +165,7 @@ class PaillierCrossKey(CrossKey):
         plaintexts: list[list[mpz]] = []
         residues: list[mpz] = []
         for block in blocks:
-            integers = shares.to_integers(_limbs(self._rows(product, block, operand, product.left_bits)))
+            integers = shares.to_integers(limbs_of(self._rows(product, block, operand, product.left_bits)))
             signed = [m - 2 * half if m >= half else m for m in integers]
             starts = range(0, len(signed), product.left)
             packed = [m for start in starts for m in slots.pack_row(signed[start : start + product.left])]
@@ -217,14 +210,13 @@ class PaillierCrossPublic(CrossPublic):
 
 
 class PaillierEvaluation(Evaluation):
-    """Products of powers so far, for each group of columns of U and each column of V, then packed."""
+    """Products of powers for each group of columns of U and each column of V, then packed."""
 
     def __init__(self, public: PaillierPublicKey, product: Product, source: ByteSource) -> None:
         super().__init__(product, cross_lengths(public.bits))
         self._public, self._slots, self._source = public, Slots.of(product, public.bits), source
-        self._sums = [mpz(1)] * (self._slots.groups * product.right)
-        self._hidden: list[mpz] = []
-        """Packed and re-randomised, once all blocks are in."""
+        self._ciphertexts = [mpz(1)] * (self._slots.groups * product.right)
+        """The products so far. Once all blocks are in: packed and re-randomised."""
 
     def _multiply(self, pieces: Sequence[tuple[bytes, Rows]], mapper: Mapper) -> None:
         if not pieces:
@@ -234,9 +226,9 @@ class PaillierEvaluation(Evaluation):
             ciphertexts = self._public.read_ciphertexts(data, rows.shape[-2] * len(columns))
             for i, column in enumerate(columns):
                 column += ciphertexts[i :: len(columns)]
-        factors = np.concatenate([_limbs(rows) for _, rows in pieces], axis=1)
+        factors = np.concatenate([limbs_of(rows) for _, rows in pieces], axis=1)
         square, products = self._public.square, self._powers(columns, factors, mapper)
-        self._sums = [a * b % square for a, b in zip(self._sums, products, strict=True)]
+        self._ciphertexts = [a * b % square for a, b in zip(self._ciphertexts, products, strict=True)]
         if len(pieces) == len(self._due):
             self._pack(mapper)
 
@@ -254,26 +246,22 @@ class PaillierEvaluation(Evaluation):
 
     def _pack(self, mapper: Mapper) -> None:
         """Pack by Horner's rule and multiply by r**n, while there is a mapper for it."""
-        n, square, slots, right = self._public.n, self._public.square, self._slots, self._product.right
+        square, slots, right = self._public.square, self._slots, self._product.right
         chunks = [
-            self._sums[group * right + start : group * right + min(start + slots.outputs, right)]
+            self._ciphertexts[group * right + start : group * right + min(start + slots.outputs, right)]
             for group in range(slots.groups)
             for start in range(0, right, slots.outputs)
         ]
         shift = slots.width * slots.columns
         packed = mapper.map(horner, [(square, shift, chunk) for chunk in chunks])
-        units = cut([unit_from(self._source, n) for _ in packed], mapper.workers)
-        residues = [r for piece in mapper.map(unit_powers, [(n, some) for some in units]) for r in piece]
-        self._hidden = [c * residue % square for c, residue in zip(packed, residues, strict=True)]
-        self._sums = []
+        residues = self._public.draw(len(packed), self._source, mapper)
+        self._ciphertexts = [c * residue % square for c, residue in zip(packed, residues, strict=True)]
 
     def _reply(self) -> tuple[bytes, Share]:
-        n, square, hidden = self._public.n, self._public.square, self._hidden
-        self._hidden = []
-        masks, offset = [below_from(self._source, n) for _ in hidden], self._slots.offset
-        replied = [
-            c * (1 + n * ((mask + offset) % n)) % square for c, mask in zip(hidden, masks, strict=True)
-        ]
+        n, offset = self._public.n, self._slots.offset
+        masks = [below_from(self._source, n) for _ in self._ciphertexts]
+        replied = self._public.combine([(mask + offset) % n for mask in masks], self._ciphertexts)
+        self._ciphertexts = []
         reply = join_integers(replied, self._public.ciphertext_bytes)
         return reply, _share(self._slots.multiplier_share(masks), self._product)
 

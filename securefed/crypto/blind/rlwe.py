@@ -20,7 +20,6 @@ import hashlib
 import os
 from collections.abc import Sequence
 from math import prod
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +43,7 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
     Rows,
+    limbs_of,
 )
 from securefed.crypto.blind.layout import Chunk, Layout, bodies_from_bytes, kept_limbs, layout
 from securefed.crypto.lattice.ring import BATCH, DEGREE, RING, Spectra, multiply, reduce, spectrum
@@ -68,13 +68,11 @@ def public_polynomials(secret: Secret, nonce: bytes, source: ByteSource) -> byte
 
 def _messages(rows: Rows, chunk: Chunk, digits: int, size: int) -> list[Floats]:
     """Return round(q m 2**(size digit) / 2**105) for each prime: (ciphertexts, t, columns), below 2**51."""
-    if rows.dtype != np.int64:
-        if digits == 1:
-            return [chunk.arranged(np.rint(rows * (RING.modulus / 2.0**WIDTH)))] * len(RING.primes)
-        rows = shares.from_floats(cast(Floats, rows), 0)
-    digit_parts = []
+    if rows.dtype != np.int64 and digits == 1:
+        return [chunk.arranged(np.rint(rows * (RING.modulus / 2.0**WIDTH)))] * len(RING.primes)
+    limbs, digit_parts = limbs_of(rows), []
     for digit in range(digits):
-        lifted = RING.lifted(shares.shift_left(cast(Share, rows), size * digit))
+        lifted = RING.lifted(shares.shift_left(limbs, size * digit))
         digit_parts.append([chunk.arranged(residues) for residues in lifted])
     return [np.concatenate(parts) for parts in zip(*digit_parts, strict=True)]
 

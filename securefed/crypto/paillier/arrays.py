@@ -220,12 +220,8 @@ def mask_packed(
     residues: Sequence[mpz],
 ) -> tuple[PaillierMasked, PaillierMask]:
     """Mask each packed ciphertext with one mask mod n and one n-th residue."""
-    n, square = public.n, public.square
-    hidden = [
-        c * (1 + n * mask) % square * residue % square
-        for c, mask, residue in zip(packed, masks, residues, strict=True)
-    ]
-    masked = PaillierMasked(public, layout.shape, hidden)
+    again = [c * residue % public.square for c, residue in zip(packed, residues, strict=True)]
+    masked = PaillierMasked(public, layout.shape, public.combine(masks, again))
     masked.origin = "computed" if 1 in residues else "re-randomised"
     return masked, PaillierMask(public, layout, masks)
 
@@ -316,9 +312,7 @@ class PaillierEncrypted(PaillierIntegers, Encrypted):
     def add_units(self, units: Sequence[int]) -> PaillierEncrypted:
         """Add plain integers at the array's own scale, up to its bound."""
         extent = self.public.admit(self.extent.plus_plain())
-        n, square = self.public.n, self.public.square
-        sums = [c * (1 + n * m) % square for c, m in zip(self.integers, units, strict=True)]
-        return PaillierEncrypted(self.public, self.shape, sums, extent)
+        return PaillierEncrypted(self.public, self.shape, self.public.combine(units, self.integers), extent)
 
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> PaillierEncrypted:
         scale = multiplier_scale(multipliers, fixed)

@@ -161,11 +161,12 @@ class PaillierPublicKey(PublicKey):
 
     # Encryption
 
-    def draw(self, count: int) -> list[mpz]:
+    def draw(self, count: int, source: ByteSource = os.urandom, mapper: Mapper | None = None) -> list[mpz]:
         """Draw `count` values r**n mod n**2, with r uniform in Z_n*."""
-        units = [unit_from(os.urandom, self.n) for _ in range(count)]
-        pieces = [(self.n, piece) for piece in cut(units, self.mapper.workers)]
-        return [power for piece in self.mapper.map(unit_powers, pieces) for power in piece]
+        mapper = mapper or self.mapper
+        units = [unit_from(source, self.n) for _ in range(count)]
+        pieces = [(self.n, piece) for piece in cut(units, mapper.workers)]
+        return [power for piece in mapper.map(unit_powers, pieces) for power in piece]
 
     def _encrypt(
         self, values: Floats, fixed: FixedPoint, draw: Callable[[int], list[mpz]] | None = None
@@ -181,7 +182,7 @@ class PaillierPublicKey(PublicKey):
         return PaillierEncrypted(self, values.shape, ciphertexts, extent)
 
     def combine(self, plaintexts: Iterable[int], residues: Iterable[mpz]) -> list[mpz]:
-        """Return (1 + n m) * residue mod n**2 of each: encryption with drawn randomness. m is signed."""
+        """Return (1 + n m) * residue mod n**2 of each: encryptions, or sums of ciphertexts and plaintexts."""
         n, square = self.n, self.square
         return [(1 + n * m) * residue % square for m, residue in zip(plaintexts, residues, strict=True)]
 

@@ -13,7 +13,6 @@ import pytest
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from research.attacks.clear import limbs_of
 from securefed.crypto import shares
 from securefed.crypto.blind import paillier as module
 from securefed.crypto.blind.interface import (
@@ -23,6 +22,7 @@ from securefed.crypto.blind.interface import (
     Evaluation,
     Operand,
     Product,
+    limbs_of,
 )
 from securefed.crypto.blind.paillier import KEY_BITS, PAILLIER, PaillierCrossKey, Slots, paillier_scheme
 from securefed.crypto.paillier import keys
