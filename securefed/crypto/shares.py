@@ -68,6 +68,11 @@ def from_integer(number: int) -> Share:
     return np.array([(number >> (LIMB_BITS * limb)) & LIMB_MASK for limb in range(LIMBS)], dtype=np.int64)
 
 
+def constant(number: int, beside: Share) -> Share:
+    """Return the limbs of one Python integer, in a shape that adds to another share."""
+    return from_integer(number).reshape(LIMBS, *(1 for _ in beside.shape[1:]))
+
+
 def from_integers(integers: NDArray[np.int64]) -> Share:
     """Return the limbs of machine integers, of either sign."""
     whole = np.asarray(integers, dtype=np.int64)
@@ -148,12 +153,7 @@ def truncate(share: Share, bits: int, *, first: bool) -> Share:
     -2**105.
     """
     shifted = shift_right(share, bits)
-    if not first:
-        limb, rest = divmod(WIDTH - bits, LIMB_BITS)
-        if limb < LIMBS:
-            shifted[limb] -= 1 << rest
-            carry(shifted)
-    return shifted
+    return shifted if first else carry(shifted - constant(1 << (WIDTH - bits), shifted))
 
 
 def reduce_bits(share: Share, bits: int, *, first: bool = True) -> Share:
@@ -163,10 +163,7 @@ def reduce_bits(share: Share, bits: int, *, first: bool = True) -> Share:
     if limb < LIMBS:
         reduced[limb] &= (1 << rest) - 1
         reduced[limb + 1 :] = 0
-        if not first:
-            reduced[limb] -= 1 << rest
-            carry(reduced)
-    return reduced
+    return reduced if first else carry(reduced - constant(1 << bits, reduced))
 
 
 def times(share: Share, factors: NDArray[np.int64] | int) -> Share:
@@ -212,7 +209,7 @@ def centred_digits(share: Share, count: int, bits: int) -> list[Floats]:
     if bits > 2 * LIMB_BITS:
         raise ShapeError(f"digits of {bits} bits given, at most {2 * LIMB_BITS} are allowed")
     half = sum(1 << (bits - 1 + bits * place) for place in range(count)) % (1 << WIDTH)
-    moved = carry(share + from_integer(half).reshape(LIMBS, *(1 for _ in share.shape[1:])))
+    moved = carry(share + constant(half, share))
     digits = []
     for place in range(count):
         low = shift_right(moved, bits * place)

@@ -32,7 +32,7 @@ from securefed.crypto.paillier.arrays import (
     read_disclosure,
     split_integers,
 )
-from securefed.crypto.paillier.primes import FactoredPrime, Owner, PrimePair
+from securefed.crypto.paillier.primes import FactoredPrime, Owner, PrimePair, combined
 from securefed.crypto.randomness import ByteSource, unit_from
 from securefed.crypto.scheme import Mapper, PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, fingerprint
@@ -78,15 +78,14 @@ def challenges(n: mpz, context: bytes = b"") -> list[mpz]:
 
 
 def prove(p: mpz, q: mpz, context: bytes = b"") -> tuple[mpz, ...]:
-    """Return the n-th roots of the challenges, by the Chinese remainder theorem, for checked primes."""
+    """Return the n-th roots of the challenges, for checked primes."""
     n = p * q
     listed = challenges(n, context)
     mod_p, mod_q = (
         gmpy2.powmod_base_list([x % prime for x in listed], gmpy2.invert(n, prime - 1), prime)
         for prime in (p, q)
     )
-    lift = gmpy2.invert(q, p)
-    return tuple(b + q * ((a - b) * lift % p) for a, b in zip(mod_p, mod_q, strict=True))
+    return tuple(combined(mod_p, mod_q, p, q))
 
 
 def verify(n: mpz, roots: tuple[mpz, ...], context: bytes = b"") -> None:

@@ -29,7 +29,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from securefed.crypto.paillier.primes import invert_all
-from securefed.crypto.shares import LIMB_BITS, LIMBS, WIDTH, carry, from_integer, from_integers, shift_right
+from securefed.crypto.shares import LIMB_BITS, WIDTH, carry, constant, from_integers, shift_right
 
 Integers = NDArray[np.int64]
 
@@ -83,8 +83,7 @@ def digits_of(exponents: Integers, cut: Cut) -> Integers:
     range is added first, which turns signed digits into plain ones.
     """
     *lower, _ = cut.tops
-    halves = from_integer(cut.weighted(lower)).reshape(LIMBS, *(1 for _ in exponents.shape[1:]))
-    moved = carry(exponents + halves)
+    moved = carry(exponents + constant(cut.weighted(lower), exponents))
     digits = np.empty((cut.levels, *exponents.shape[1:]), dtype=np.int64)
     for level, half in enumerate(lower):
         digits[level] = (shift_right(moved, cut.window * level)[0] & (2 * half - 1)) - half

@@ -162,11 +162,7 @@ class Owner:
 
     def __init__(self, primes: PrimePair) -> None:
         p, q = primes.p.p, primes.q.p
-        self._p, self._q, self._lift = p, q, gmpy2.invert(q, p)
-        self._p_square, self._q_square = p * p, q * q
-        self._square_lift = gmpy2.invert(self._q_square, self._p_square)
-        # c**(p-1) = 1 + m n (p-1) = 1 - m q p mod p**2, hence m = -(that - 1)/p / q mod p.
-        self._p_factor, self._q_factor = gmpy2.invert(-q, p), gmpy2.invert(-p, q)
+        self._p, self._q = p, q
         self.powers: Maps = (_Power(p), _Power(q))
         factored = primes.p.cofactor and primes.q.cofactor
         self.tables: Maps = (_FixedBase(primes.p), _FixedBase(primes.q)) if factored else self.powers
@@ -185,22 +181,26 @@ class Owner:
         """Return the residues of choices at p and at q. Every residue has exactly one pair."""
         mod_p = maps[0].residues([choice for choice, _ in choices])
         mod_q = maps[1].residues([choice for _, choice in choices])
-        return [
-            q + self._q_square * ((p - q) * self._square_lift % self._p_square)
-            for p, q in zip(mod_p, mod_q, strict=True)
-        ]
+        return combined(mod_p, mod_q, self._p**2, self._q**2)
 
     def decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
-        """Return plaintexts mod n: m mod p from c**(p - 1) mod p**2, and the same mod q."""
+        """Return plaintexts mod n."""
         p, q = self._p, self._q
-        mod_p = gmpy2.powmod_base_list([c % self._p_square for c in ciphertexts], p - 1, self._p_square)
-        mod_q = gmpy2.powmod_base_list([c % self._q_square for c in ciphertexts], q - 1, self._q_square)
-        plaintexts = []
-        for a, b in zip(mod_p, mod_q, strict=True):
-            m_p = (a - 1) // p * self._p_factor % p
-            m_q = (b - 1) // q * self._q_factor % q
-            plaintexts.append(m_q + q * ((m_p - m_q) * self._lift % p))
-        return plaintexts
+        return combined(_decrypted(ciphertexts, p, q), _decrypted(ciphertexts, q, p), p, q)
+
+
+def _decrypted(ciphertexts: Sequence[mpz], p: mpz, q: mpz) -> list[mpz]:
+    """Return plaintexts mod p."""
+    # c**(p-1) = 1 + m n (p-1) = 1 - m q p mod p**2, hence m = -(that - 1)/p / q mod p.
+    factor, square = gmpy2.invert(-q, p), p * p
+    powers = gmpy2.powmod_base_list([c % square for c in ciphertexts], p - 1, square)
+    return [(power - 1) // p * factor % p for power in powers]
+
+
+def combined(mod_p: Sequence[mpz], mod_q: Sequence[mpz], p: mpz, q: mpz) -> list[mpz]:
+    """Return the numbers below p q with these residues, by the Chinese remainder theorem."""
+    lift = gmpy2.invert(q, p)
+    return [b + q * ((a - b) * lift % p) for a, b in zip(mod_p, mod_q, strict=True)]
 
 
 class _Power:
