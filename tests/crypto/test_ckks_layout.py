@@ -14,7 +14,6 @@ from securefed.crypto.ckks.layout import (
     SumLayout,
     coefficients,
     layout_of,
-    merges_of,
 )
 from securefed.crypto.lattice.ring import DEGREE
 from securefed.errors import CapacityError, FormatError
@@ -105,20 +104,3 @@ def test_a_full_ciphertext_of_units() -> None:
     assert layout.units_each == SLOTS // LEAST_STRIDE
     assert layout.ciphertexts == -(-10_000 // 512)
     assert [len(layout.members(i)) for i in (0, 19)] == [512, 10_000 - 19 * 512]
-
-
-@given(st.integers(1, 200))
-def test_each_merge_has_two_partners(count: int) -> None:
-    # Follow the tree: a node without a partner moves up; every unit counts the merges above it.
-    nodes, merges = [[i] for i in range(count)], [0] * count
-    while len(nodes) > 1:
-        joined = []
-        for i in range(0, len(nodes), 2):
-            pair = nodes[i : i + 2]
-            if len(pair) == 2:
-                for member in pair[0] + pair[1]:
-                    merges[member] += 1
-            joined.append([member for node in pair for member in node])
-        nodes = joined
-    assert merges == [merges_of(i, count) for i in range(count)]
-    assert max(merges, default=0) == (count - 1).bit_length()

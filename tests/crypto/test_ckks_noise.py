@@ -93,7 +93,9 @@ def test_the_deviation_of_a_fresh_encryption(desk: Desk) -> None:
     assert 0.9 * FRESH_DEVIATION < noise.std() / sqrt(2) < 1.03 * FRESH_DEVIATION
 
 
-@pytest.mark.parametrize(("outputs", "rows"), [(4, 2048), (50, 2048), (6, 1024), (1001, 1024)])
+@pytest.mark.parametrize(
+    ("outputs", "rows"), [(4, 2048), (6, 2048), (10, 2048), (50, 2048), (6, 1024), (1001, 1024)]
+)
 def test_merging_adds_what_was_said_and_changes_nothing_else(desk: Desk, outputs: int, rows: int) -> None:
     """Merged ciphertexts against each unit by itself."""
     values, matrix = numbers(rows), numbers(outputs, rows, seed=1)

@@ -24,8 +24,7 @@ takes another pair. So a unit has 2 * copies outputs in its 2G useful coefficien
 
 sigma keeps X^(s k) and negates X^(s/2 + s k). So the useful coefficients, at multiples of s, are doubled and
 the others at their places cancel. sigma turns the key too, so a key switch follows. The doubling is undone in
-advance, by the inverse of 2^m modulo q for a unit with m merges. A unit without a partner moves up unchanged:
-its places are never returned.
+advance, by the inverse of 2^m modulo q for m merges in sequence. What has no partner is doubled alone.
 """
 
 from __future__ import annotations
@@ -250,15 +249,6 @@ def turned(polynomials: Floats, element: int) -> Floats:
     return result
 
 
-def merges_of(member: int, count: int) -> int:
-    """Return the number of merges of one of `count` units."""
-    merges = 0
-    while count > 1:
-        merges += (member ^ 1) < count
-        member, count = member >> 1, (count + 1) >> 1
-    return merges
-
-
 def merge(units: Floats, stride: int, apply_galois: Callable[[Floats, int], Floats]) -> Floats:
     """Return one ciphertext with the useful coefficients of all units, at `SumLayout.places`.
 
@@ -266,10 +256,13 @@ def merge(units: Floats, stride: int, apply_galois: Callable[[Floats, int], Floa
     returns an encryption of the turned polynomial.
     """
     count = units.shape[2]
-    halves = [pow(2, -merges_of(unit, count), RING.modulus) for unit in range(count)]
-    nodes = [RING.scaled(units[:, :, unit], half) for unit, half in enumerate(halves)]
+    undoing = pow(2, -(count - 1).bit_length(), RING.modulus)
+    nodes = [RING.scaled(units[:, :, unit], undoing) for unit in range(count)]
     while len(nodes) > 1:
         half = stride // 2
+        if len(nodes) % 2:
+            nodes[-1] *= 2
+            RING.reduced(nodes[-1])
         for i, (even, odd) in enumerate(zip(nodes[::2], nodes[1::2], strict=False)):
             moved = np.concatenate([-odd[..., -half:], odd[..., :-half]], axis=-1)
             nodes[2 * i] = RING.reduced(even + moved + apply_galois(even - moved, stride))
