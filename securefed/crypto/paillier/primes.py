@@ -128,10 +128,9 @@ class PrimePair:
         """Draw primes whose product has exactly `bits` bits."""
         while True:
             p, q = _prime_from(source, bits - bits // 2), _prime_from(source, bits // 2)
-            if (p.p * q.p).bit_length() == bits:
-                with suppress(
-                    BadKey
-                ):  # equal or too near each other: never at real sizes, common at toy sizes
+            # Equal or too near each other: never at real sizes, common at toy sizes.
+            with suppress(BadKey):
+                if (p.p * q.p).bit_length() == bits:
                     return cls(p, q)
 
 
