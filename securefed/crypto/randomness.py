@@ -40,7 +40,7 @@ ERROR_BITS = 42
 ERROR_DEVIATION = (ERROR_BITS / 4) ** 0.5
 NORMAL_DEVIATION = 500_000
 PIECE = 1 << 13
-"""Residues that are reduced at a time: they stay in the processor's cache."""
+"""Numbers that are worked on at a time: they stay in the processor's cache."""
 ANGLE_BITS = 12
 """The highest bits of an angle, which a table has."""
 NORMAL_PIECE = 1 << 12

@@ -37,7 +37,7 @@ from securefed.crypto.randomness import SEED_BYTES, ByteSource, normals
 from securefed.crypto.shares import Floats, Share
 
 PAIRS = 7
-BATCH = 4
+RESPONSES = 4
 """Responses at a time: what they need stays in the processor's cache."""
 SHIFTED = 64
 """Shifted ciphertexts that are multiplied at a time, or as many as a chunk has."""
@@ -71,15 +71,15 @@ class Zeros:
     def __init__(self, spectra: Spectra, source: ByteSource, span: int) -> None:
         primes = len(RING.primes)
         self._keys, self._source, self._span = spectra.reshape(HALF, PAIRS, -1), source, span
-        self._drawn = np.empty((PAIRS + 1) * BATCH * DEGREE)
-        self._spectra = np.empty((PAIRS, BATCH, HALF), dtype=np.complex128)
-        self._turned = np.empty((HALF, BATCH, PAIRS), dtype=np.complex128)
-        self._mixed = np.empty((HALF, BATCH, 2 * primes), dtype=np.complex128)
-        self._sums = np.empty((primes, BATCH, HALF), dtype=np.complex128)
-        self._bodies, self._heads = np.empty(primes * BATCH * DEGREE), np.empty(primes * BATCH * span)
+        self._drawn = np.empty((PAIRS + 1) * RESPONSES * DEGREE)
+        self._spectra = np.empty((PAIRS, RESPONSES, HALF), dtype=np.complex128)
+        self._turned = np.empty((HALF, RESPONSES, PAIRS), dtype=np.complex128)
+        self._mixed = np.empty((HALF, RESPONSES, 2 * primes), dtype=np.complex128)
+        self._sums = np.empty((primes, RESPONSES, HALF), dtype=np.complex128)
+        self._bodies, self._heads = np.empty(primes * RESPONSES * DEGREE), np.empty(primes * RESPONSES * span)
 
     def draw(self, count: int) -> tuple[Floats, Floats]:
-        """Draw c1, (5, count, 4096), and c0, (5, count, span), for at most `BATCH` responses.
+        """Draw c1, (5, count, 4096), and c0, (5, count, span), for at most `RESPONSES` responses.
 
         They are whole numbers below 2**51. The next draw overwrites them.
         """
@@ -282,8 +282,8 @@ def responded(
     for panel, total in zip(plan.panels, totals, strict=True):
         zeros = rerandomiser.zeros(source, panel.sent)
         heads = np.empty_like(total.heads)
-        for start in range(0, panel.responses, BATCH):
-            batch = slice(start, min(start + BATCH, panel.responses))
+        for start in range(0, panel.responses, RESPONSES):
+            batch = slice(start, min(start + RESPONSES, panel.responses))
             count = batch.stop - start
             bodies, tops = zeros.draw(count)
             for index, prime in enumerate(RING.primes):

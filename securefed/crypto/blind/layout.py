@@ -29,12 +29,10 @@ from securefed.crypto import shares
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.lattice.ring import DEGREE, EXACT_TERMS, PRIMES
 from securefed.crypto.randomness import SEED_BYTES
-from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, Floats, size_in_bytes
+from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, Floats, Share, size_in_bytes
 from securefed.crypto.wire import check_length
 
 FINE_BITS, COARSE_BITS = 71, 42
-
-Limbs = NDArray[np.int64]
 
 BLOCK_BYTES = 16 << 20
 """About the largest message of ciphertexts."""
@@ -195,7 +193,7 @@ def body_bytes(count: int, bits: int) -> int:
     return size_in_bytes(count, bits // LIMB_BITS) + (count if bits % LIMB_BITS else 0)
 
 
-def bodies_to_bytes(limbs: Limbs, bits: int) -> bytes:
+def bodies_to_bytes(limbs: Share, bits: int) -> bytes:
     """Round limbs (limbs, polynomials, coefficients), the highest of a number, to `bits`, and pack them.
 
     A polynomial has its whole limbs, packed, and then the rest of 8 bits, if there is one. The limbs are
@@ -212,7 +210,7 @@ def bodies_to_bytes(limbs: Limbs, bits: int) -> bytes:
     return b"".join(shares.to_bytes(limbs[1:, i]) + last[i].tobytes() for i in range(len(last)))
 
 
-def bodies_from_bytes(data: bytes | memoryview, shape: tuple[int, int], bits: int) -> Limbs:
+def bodies_from_bytes(data: bytes | memoryview, shape: tuple[int, int], bits: int) -> Share:
     """Read what `bodies_to_bytes` packed, or raise FormatError for another length or content."""
     (polynomials, count), size = shape, body_bytes(shape[1], bits)
     whole, rest = divmod(bits, LIMB_BITS)

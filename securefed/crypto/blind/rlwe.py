@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from securefed.crypto import shares
 from securefed.crypto.blind.evaluation import (
     PAIRS,
+    RESPONSES,
     Rerandomiser,
     Sums,
     add_sums,
@@ -55,8 +56,6 @@ from securefed.errors import BadKey
 
 Secret = NDArray[np.int8]
 """s: 4096 coefficients in -1, 0, 1."""
-RESPONSES = 4
-"""Responses that are read at a time: they stay in the processor's cache."""
 PUBLIC_BYTES = size_in_bytes(DEGREE * PAIRS, len(RING.primes))
 
 

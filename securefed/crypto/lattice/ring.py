@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import shares
-from securefed.crypto.randomness import ByteSource, key_stream
+from securefed.crypto.randomness import PIECE, ByteSource, key_stream
 from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, LIMBS, WIDTH, Floats, Share, size_in_bytes
 from securefed.crypto.wire import check_length
 from securefed.errors import FormatError
@@ -49,8 +49,6 @@ EXACT_TERMS = 8192
 """Products of centred residues that float64 adds up exactly."""
 WHOLE_ROOTS = 64
 """Up to so many roots the Y-domain is one matrix product."""
-PIECE = 1 << 13
-"""Numbers that are reduced at a time: they stay in the processor's cache."""
 WHOLE = 2.0**52
 WHOLE_BITS = int(np.float64(WHOLE).view(np.int64))
 """A whole number below 2**52 in the lowest bits of these is the float WHOLE plus the number."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from securefed.crypto import shares
-from securefed.crypto.blind.evaluation import BATCH, PAIRS, Rerandomiser, Zeros, nonce_polynomials
+from securefed.crypto.blind.evaluation import PAIRS, RESPONSES, Rerandomiser, Zeros, nonce_polynomials
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import bodies_from_bytes, layout
 from securefed.crypto.blind.rlwe import RLWE
@@ -209,7 +209,7 @@ def test_without_re_randomisation_a_reply_shows_v(monkeypatch: pytest.MonkeyPatc
 def test_each_response_is_re_randomised_by_itself() -> None:
     zeros = Rerandomiser(NONCE, random_key(2)).zeros(key_stream(SEED), HALF)
     result = [
-        zeros.draw(count)[0][:, response].tobytes() for count in (BATCH, 1) for response in range(count)
+        zeros.draw(count)[0][:, response].tobytes() for count in (RESPONSES, 1) for response in range(count)
     ]
-    result += [zeros.draw(BATCH)[0][:, response].tobytes() for response in range(BATCH)]
+    result += [zeros.draw(RESPONSES)[0][:, response].tobytes() for response in range(RESPONSES)]
     assert len(set(result)) == len(result)
