@@ -305,12 +305,15 @@ class Mask(ABC):
 
     @contextmanager
     def _used(self) -> Iterator[None]:
-        """Delete all attributes in the end, so that nothing of a used mask stays reachable."""
         self._check_unspent()
         try:
             yield
         finally:
-            vars(self).clear()
+            self._destroy()
+
+    def _destroy(self) -> None:
+        """Delete all attributes, so that nothing of a used mask stays reachable."""
+        vars(self).clear()
 
     @property
     def destroyed(self) -> bool:
