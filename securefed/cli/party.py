@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         stack.enter_context(in_foreground(terminal))
         stack.enter_context(only_process(RunDirectory(party.run_folder, party.own.name).lock))
         mapper = stack.enter_context(started_engine(party.own.engine, party.shared.scheme))
-        display = Display(terminal, party)
+        display = Display(terminal, party, int(party.shared.settings.rounds), "round")
         address = args.metrics or party.own.metrics
         listeners = [display.on_event, *_served(party, keys, address, terminal, stack)]
         events = stack.enter_context(Events(args.events, listeners))
@@ -134,6 +134,7 @@ def _take_part(session: Session, terminal: Terminal, display: Display, *, restar
             others = list(party.peers)
             terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting {', '.join(others)}")
             events.tell("listening", address=endpoint.address)
+            account: PartyAccount
             account, over = run_session(session, endpoint)
             display.close()
             write_run(session, account)
@@ -182,18 +183,17 @@ def quality_line(holdout: dict[str, Any] | None) -> str:
 def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:
     word = "stopped" if isinstance(error, KeyboardInterrupt) else why_it_ended(error)
     word = OUT_OF_MEMORY if isinstance(error, MemoryError) else word
-    if session.account is not None or session.store.aligned:
+    if session.store.aligned or session.directory.finished:
         kept = f"round {session.last_round} of {session.shared.settings.rounds} is kept"
         return f"{word}; {kept}; go on with: securefed party {file} --resume"
     return f"{word}; nothing has begun yet; start again with: securefed party {file}"
 
 
 class Display:
-    """The progress of a run, for a person."""
+    """The progress of a run or a prediction, for a person."""
 
-    def __init__(self, terminal: Terminal, party: PartyFile) -> None:
-        self._terminal, self._party = terminal, party
-        self._rounds = int(party.shared.settings.rounds)
+    def __init__(self, terminal: Terminal, party: PartyFile, rounds: int, what: str) -> None:
+        self._terminal, self._party, self._rounds, self._what = terminal, party, rounds, what
         self._progress: Progress | None = None
 
     def on_event(self, event: str, facts: Mapping[str, Any]) -> None:
@@ -204,11 +204,11 @@ class Display:
             what = f"going on after round {start}" if start else "training"
             how = f"{party.shared.scheme}, reveals {party.shared.reveal}"
             self._terminal.say(f"{what} on {facts['rows']:,} common rows, {how}")
-            self._line().begin(start)
+            self.line.begin(start)
         elif event == "round":
             name, metric = party.shared.settings.metric_name, facts["metric"]
             quality = "" if metric is None else f"{name} {metric:.4f}  "
-            self._line().step(
+            self.line.step(
                 facts["round"],
                 f"{quality}sent {size(facts['sent'])}  comp {seconds(facts['computation'])}  "
                 f"comm {seconds(facts['communication'])}",
@@ -216,11 +216,13 @@ class Display:
         elif event == "note":
             self._terminal.warn(facts["text"])
         elif event == "waiting":
-            self._line().note(waiting_note(facts["waiting"]))
+            self.line.note(waiting_note(facts["waiting"]))
 
-    def _line(self) -> Progress:
+    @property
+    def line(self) -> Progress:
         if self._progress is None:
-            self._progress = self._terminal.progress(self._rounds, f"{self._party.own.name}: round")
+            what = f"{self._party.own.name}: {self._what}"
+            self._progress = self._terminal.progress(self._rounds, what)
         return self._progress
 
     def close(self) -> None:

@@ -10,25 +10,19 @@ from typing import Any
 
 from securefed.cli import terminal as phrases
 from securefed.cli.entry import Stopped
-from securefed.cli.terminal import Terminal, in_foreground, waiting_note
+from securefed.cli.party import Display
+from securefed.cli.terminal import Terminal, in_foreground
 from securefed.engine import started_engine
 from securefed.files import RunDirectory, check_writable, only_process, write_json
 from securefed.labels.metrics import shown
-from securefed.process.attempts import ALL_KINDS, RELEASE, Attempts, may_return, open_endpoint, why_it_ended
+from securefed.process.attempts import may_return, open_endpoint, run_session, why_it_ended
 from securefed.process.keys import Signatures, load_keys
-from securefed.process.message_sizes import SIZES
 from securefed.process.model_files import read_shard
-from securefed.process.scoring import (
-    NewRows,
-    Scored,
-    Scoring,
-    figures,
-    read_new_rows,
-    write_scores,
-)
+from securefed.process.recording import Events
+from securefed.process.scoring import NewRows, Scored, Scoring, figures, read_new_rows, write_scores
 from securefed.report.page import seconds
 from securefed.settings.party import PartyFile, read_party_file
-from securefed.transport.network import Endpoint, PeerGone
+from securefed.transport.network import PeerGone
 
 STABILITY = (
     (0.1, "these people are like those of the training"),
@@ -83,12 +77,14 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         in_foreground(terminal),
         only_process(directory.lock),
         started_engine(party.own.engine, party.shared.scheme) as mapper,
+        closing(Display(terminal, party, 1, "scores")) as display,
     ):
-        scoring = Scoring(party, keys, mapper, shard, rows)
+        scoring = Scoring(party, keys, mapper, shard, rows, instance, Events(None, [display.on_event]))
         try:
             with open_endpoint(party, keys) as endpoint:
                 terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting its peers")
-                scored = _meet(endpoint, scoring, party, instance, terminal)
+                scored, _ = run_session(scoring, endpoint)
+            display.line.step(1, f"{len(scored.rows):,} rows")
         except (KeyboardInterrupt, PeerGone) as error:
             if isinstance(error, PeerGone) and not may_return(error):
                 raise Stopped(why_it_ended(error)) from None
@@ -108,35 +104,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.result(line)
     terminal.facts = facts
     return 0
-
-
-def _meet(
-    endpoint: Endpoint, scoring: Scoring, party: PartyFile, instance: str, terminal: Terminal
-) -> Scored:
-    attempts = Attempts(party.own.wait)
-    with closing(terminal.progress(1, f"{party.own.name}: scores")) as progress:
-        while True:
-            try:
-                done = endpoint.run(
-                    scoring.program,
-                    run=f"{party.shared.name}/predict",
-                    kinds=ALL_KINDS,
-                    settings={**party.shared.to_dict(), "model": instance, "release": RELEASE},
-                    sizes=SIZES,
-                    facts=scoring.facts(),
-                    on_wait=lambda waiting: progress.note(waiting_note(waiting)),
-                )
-            except PeerGone as gone:
-                if not scoring.begun or not may_return(gone):
-                    raise
-                attempts.interrupted(gone, None)
-                terminal.warn(f"{why_it_ended(gone)}; beginning again and waiting for it")
-            else:
-                if scoring.refused is not None:
-                    raise scoring.refused
-                scored: Scored = done.outcome
-                progress.step(1, f"{len(scored.rows):,} rows")
-                return scored
 
 
 def _facts(party: PartyFile, rows: NewRows | None, scored: Scored) -> dict[str, Any]:

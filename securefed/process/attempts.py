@@ -1,4 +1,4 @@
-"""Attempt after attempt until a run is over, and the last comparison between the parties.
+"""Attempt after attempt until a run or a prediction is over, and the last comparison between the parties.
 
 A peer that is lost, or starts again, ends an attempt; then all greet again. A peer that is still away when
 the waiting time is over ends the run here, with its checkpoints kept. A peer that left for a reason that
@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from securefed.audit.report import audit
-from securefed.errors import DataError, SettingError, plain_text
+from securefed.errors import DataError, SecurefedError, SettingError, plain_text
 from securefed.files import minor_version, read_json, write_json
 from securefed.process.keys import PartyKeys, Signatures, check_certificates
 from securefed.process.message_sizes import SIZES
-from securefed.process.own_data import ALIGNMENT_KINDS
+from securefed.process.own_data import ALIGNMENT_KINDS, AllRefuse
 from securefed.process.party_run import Session
+from securefed.process.scoring import Scoring
 from securefed.protocols.messages import KINDS
 from securefed.report.page import render
 from securefed.report.summary import PartyAccount, seconds_of
@@ -50,13 +51,6 @@ def open_endpoint(party: PartyFile, keys: PartyKeys) -> Endpoint:
         beat=min(normal.beat, patience / 10),
     )
     return Endpoint(keys.identity, listen=party.own.listen, peers=party.peers, timeouts=timeouts)
-
-
-def read_pins_again(session: Session, endpoint: Endpoint) -> None:
-    """Trust what party.toml pins by now: a peer may have a new certificate, or an old one was revoked."""
-    changed = read_party_file(session.party.path)
-    check_certificates(changed, session.keys.identity.certificate)
-    endpoint.repin(changed.peers)
 
 
 def may_return(gone: PeerGone) -> bool:
@@ -152,25 +146,47 @@ class Attempts:
             )
 
 
-def run_session(session: Session, endpoint: Endpoint) -> tuple[PartyAccount, bool]:
-    """Make attempts until the run is over, or nothing moves for as long as this party waits for others.
+class _Attempt:
+    """The program of one meeting."""
 
-    The second value says whether the run is known to be over for all. A party that is done stays until then,
-    since others may need it to repeat their last round. It is content after a while if nobody comes.
+    def __init__(self, session: Session | Scoring) -> None:
+        self._session = session
+        self.begun = False
+        self.refusal: SecurefedError | None = None
+        """Why this cannot be. All parties see it alike; each ends its program well and says it itself."""
+
+    async def __call__(self, link: NetworkLink) -> Any:
+        session, self.begun = self._session, True
+        session.events.tell("met")
+        if session.keys.holder is not None:
+            session.directory.make()
+            session.keys.holder.memory.keep(session.directory.openings)
+        try:
+            return await session.program(link)
+        except AllRefuse as refusal:
+            self.refusal = refusal.error
+
+
+def run_session(session: Session | Scoring, endpoint: Endpoint) -> tuple[Any, bool]:
+    """Make attempts until the work is over, or nothing moves for as long as this party waits for others.
+
+    Returns what the program returned, and whether the run is known to be over for all. A party that is done
+    stays until then, since others may need it to repeat their last round. It is content after a while if
+    nobody comes.
     """
     normal, events = endpoint.timeouts, session.events
     attempts = Attempts(normal.join)
 
     while True:
         events.tell("attempt")
-        done = session.finished_before()
+        attempt, done = _Attempt(session), session.finished_before()
         endpoint.timeouts = normal if done is None else replace(normal, join=min(normal.join, DONE_SECONDS))
         try:
-            endpoint.run(
-                session.attempt,
-                run=session.shared.name,
+            run = endpoint.run(
+                attempt,
+                run=session.run,
                 kinds=ALL_KINDS,
-                settings={**session.shared.to_dict(), "release": RELEASE},
+                settings={**session.compared, "release": RELEASE},
                 facts=session.facts(),
                 sizes=SIZES,
                 on_wait=lambda waiting: events.tell("waiting", waiting=waiting),
@@ -180,20 +196,23 @@ def run_session(session: Session, endpoint: Endpoint) -> tuple[PartyAccount, boo
                 raise
             return done, True  # a peer that is in another run has closed this one
         except PeerGone as gone:
-            if done is not None and not session.begun:
+            if done is not None and not attempt.begun:
                 return done, False
-            if not session.begun or not may_return(gone):
+            if not attempt.begun or not may_return(gone):
                 raise
-            read_pins_again(session, endpoint)
-            attempts.interrupted(gone, (session.store.aligned, session.last_round))
-            again = f"going back to round {session.last_round} and waiting for it"
-            events.tell("note", text=f"{why_it_ended(gone)}; {again}")
-            events.tell("interrupted", peer=gone.peer, reason=str(gone), last_round=session.last_round)
+            # A peer may have a new certificate by now, or an old one was revoked.
+            changed = read_party_file(session.party.path)
+            check_certificates(changed, session.keys.identity.certificate)
+            endpoint.repin(changed.peers)
+            attempts.interrupted(gone, session.position)
+            last = session.last_round
+            again = f"going back to round {last}" if last else "beginning again"
+            events.tell("note", text=f"{why_it_ended(gone)}; {again} and waiting for it")
+            events.tell("interrupted", peer=gone.peer, reason=str(gone), last_round=last)
         else:
-            if session.refused is not None:
-                raise session.refused
-            if session.account is not None:
-                return session.account, True
+            if attempt.refusal is not None:
+                raise attempt.refusal
+            return run.outcome, True
         finally:
             endpoint.timeouts = normal
 

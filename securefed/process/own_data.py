@@ -29,7 +29,7 @@ from securefed.data.ids import FEW_MEET
 from securefed.data.psi import MAX_IDS, PSI_KINDS, intersect
 from securefed.data.psi_local import sorted_ids
 from securefed.data.rows import Rows, file_digest, read_rows
-from securefed.errors import DataError, Problems, SettingError
+from securefed.errors import DataError, Problems, SecurefedError, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel, warn_of_label_columns
 from securefed.process.checkpoints import ResumeState
@@ -133,8 +133,17 @@ MOST_ALIGNMENTS = 10
 """Alignments of a run, or of a prediction. Who breaks off after one can put in other ids in the next."""
 
 
-class NothingInCommon(DataError):
-    """No id is in common. Every party comes to that by itself, the one without data by the number."""
+class AllRefuse(Exception):
+    """Carries a refusal that every party comes to by itself, out of the program."""
+
+    def __init__(self, error: SecurefedError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _nothing_in_common(names: str) -> AllRefuse:
+    """The party without data comes to it by the number."""
+    return AllRefuse(DataError(f"ids: {names} have no id in common: {FEW_MEET}"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +196,7 @@ async def align(
         if shared.key_holder is not None and link.name == shared.label_party:
             link.send(shared.key_holder, "aligned", len(rows).to_bytes(COUNT_BYTES, "big"))
         if len(rows) == 0:
-            raise NothingInCommon(f"ids: {', '.join(shared.parties)} have no id in common: {FEW_MEET}")
+            raise _nothing_in_common(", ".join(shared.parties))
         labelled = np.ones(len(rows), dtype=np.bool_) if known is None else known[rows]
         if not shared.same_people and labels:
             labelled = await _share_labelled(link, shared, labelled)
@@ -223,7 +232,7 @@ async def hear_count(link: Link, label_party: str) -> int:
             f"{label_party} says in 'aligned' that {count} people are common, at most {MAX_IDS} can be"
         )
     if count == 0:
-        raise NothingInCommon(f"ids: the parties have no id in common: {FEW_MEET}")
+        raise _nothing_in_common("the parties")
     return count
 
 

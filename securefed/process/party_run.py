@@ -2,7 +2,7 @@
 
 An *attempt* is one meeting of all parties on the network. If a peer is lost, restarts or leaves, the attempt
 is over for everybody; each goes back to its checkpoints and greets again, and all continue after the last
-round that they have in common. `Session.attempt` is the program of a meeting:
+round that they have in common. `Session.program` is what one meeting runs:
 
     1. from what all said of themselves when they met: start anew, go on after a round, or refuse
     2. at a new start, find the people whom all parties have
@@ -37,7 +37,7 @@ from securefed.assembly.base import Model, read_arrays, write_arrays
 from securefed.assembly.build import Measured, build
 from securefed.crypto import Mapper
 from securefed.data.ids import FEW_MEET
-from securefed.errors import DataError, SecurefedError, SettingError
+from securefed.errors import DataError, SettingError
 from securefed.files import RunDirectory
 from securefed.labels.quality import Holdout
 from securefed.plan.planner import check_memory
@@ -46,7 +46,7 @@ from securefed.process.keys import PartyKeys
 from securefed.process.message_sizes import training_sizes
 from securefed.process.model_files import label_arrays, save_shard, score_guard, take_labels
 from securefed.process.own_data import (
-    NothingInCommon,
+    AllRefuse,
     OwnData,
     agreement_of,
     align,
@@ -62,7 +62,6 @@ from securefed.process.recording import (
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Outcome, PartyContext, PartyLoop, Round
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
-from securefed.protocols.schedules import Reason
 from securefed.report.summary import PartyAccount
 from securefed.settings.party import PartyFile
 from securefed.transport import Path, Transcript
@@ -74,14 +73,6 @@ LITTLE = 0.05
 T = TypeVar("T")
 Array = NDArray[np.float64]
 States = Mapping[str, ResumeState]
-
-
-class _AllRefuse(Exception):
-    """Carries a refusal that every party comes to, out of the program."""
-
-    def __init__(self, error: SecurefedError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class Session:
@@ -97,6 +88,7 @@ class Session:
         self, party: PartyFile, keys: PartyKeys, mapper: Mapper, data: OwnData | None, events: Events
     ) -> None:
         self.party, self.shared, self.name = party, party.shared, party.own.name
+        self.run, self.compared = self.shared.name, self.shared.to_dict()
         self.keys, self.events, self._mapper, self._data = keys, events, mapper, data
         self.directory = RunDirectory(party.run_folder, self.name)
         self.store = CheckpointStore(
@@ -106,12 +98,6 @@ class Session:
             run=self.shared.name,
             lockstep=self.shared.lockstep,
         )
-        self.begun = False
-        """The current attempt has got as far as its program."""
-        self.account: PartyAccount | None = None
-        """Once the run is over here."""
-        self.refused: SecurefedError | None = None
-        """Why this run cannot be. All parties see it alike; each ends its program well and says it itself."""
         self._state = ResumeState(0)
         self._started = time.monotonic()
         self._measured: Measured | None = None
@@ -149,33 +135,29 @@ class Session:
         """Rounds that a new attempt can go on from."""
         return max(self.store.rounds(), default=0)
 
+    @property
+    def position(self) -> object:
+        """How far this party has got."""
+        return self.store.aligned, self.last_round
+
     def facts(self) -> dict[str, Any]:
         """Return what to tell the others in the next attempt."""
-        self.account, self.refused, self.begun, self._state = None, None, False, self.state()
+        self._state = self.state()
         return self._state.to_facts()
 
-    async def attempt(self, link: NetworkLink) -> None:
-        """Run the program of one meeting."""
-        self.begun = True
-        self.events.tell("met")
-        states = {
-            name: self._state if name == self.name else ResumeState.from_facts(name, link.hello[name])
-            for name in self.shared.stateful
-        }
-        if self.keys.holder is not None:
-            self.directory.make()
-            self.keys.holder.memory.keep(self.directory.openings)
+    async def program(self, link: NetworkLink) -> PartyAccount:
+        """Take part in one meeting, to the end of the run."""
         try:
-            await self._train(link, states)
-        except _AllRefuse as refusal:
-            self.refused = refusal.error
-        except NothingInCommon as nothing:
-            self.refused = nothing
+            return await self._train(link)
         finally:
             link.transcript.abandon()
 
-    async def _train(self, link: NetworkLink, states: States) -> None:
+    async def _train(self, link: NetworkLink) -> PartyAccount:
         shared = self.shared
+        states = {
+            name: self._state if name == self.name else ResumeState.from_facts(name, link.hello[name])
+            for name in shared.stateful
+        }
         plan = self._all_alike(decide, states, shared.label_party, shared.alignment, lockstep=shared.lockstep)
         if plan.start is None:
             self.directory.make()
@@ -196,7 +178,7 @@ class Session:
         recorder = RunRecorder(self.store, agreement, totals, link, self.events)
         program = self._program(agreement, plan, recorder)
         outcome: Outcome = await program.run(link)
-        self._finish(link, plan, recorder, outcome, program)
+        return self._finish(link, plan, recorder, outcome, program)
 
     @staticmethod
     def _all_alike(judge: Callable[..., T], *facts: Any, **options: Any) -> T:
@@ -204,7 +186,7 @@ class Session:
         try:
             return judge(*facts, **options)
         except (SettingError, DataError) as error:
-            raise _AllRefuse(error) from None
+            raise AllRefuse(error) from None
 
     def _agreement(self, states: States, common: int) -> Agreement:
         agreement = agreement_of(self.shared, states, common)
@@ -275,7 +257,7 @@ class Session:
         recorder: RunRecorder,
         outcome: Outcome,
         program: PartyLoop,
-    ) -> None:
+    ) -> PartyAccount:
         """Write the shard first and then the mark: a kill in between repeats the end of the run alone."""
         link.settle()
         rounds, reason = max(plan.start or 0, outcome.rounds), outcome.reason
@@ -289,27 +271,18 @@ class Session:
         # Twice: the others may be gone after this, and a damaged record would ask for them again.
         recorder.write(rounds, reason, done=True)
         recorder.write(rounds, reason, done=True)
-        self.account = self._account(
-            plan.instance, recorder.agreement, rounds, reason, recorder.totals, recorder.path
-        )
+        return self._account(self.store.read(rounds).meta)
 
     def finished_before(self) -> PartyAccount | None:
-        """Return the account of a run that was over when this process began, and only not yet reported."""
-        rounds = self.store.rounds()
-        if not self.store.aligned or not rounds:
-            return None
-        meta = self.store.read(rounds[-1]).meta
-        if not meta["done"]:
-            return None
-        states = {name: ResumeState(parameters, is_linear) for name, parameters, is_linear in meta["members"]}
-        begun = self.store.read_alignment().meta
-        agreement = agreement_of(self.shared, states, int(begun["rows"]))
-        totals, path = RunTotals.from_meta(meta), Path(*meta["path"])
-        return self._account(begun["instance"], agreement, rounds[-1], meta["ended"], totals, path)
+        """Return the account of a run that is over here, and only not yet reported."""
+        meta = self.store.read(rounds[-1]).meta if (rounds := self.store.rounds()) else {"done": False}
+        return self._account(meta) if meta["done"] else None
 
-    def _account(
-        self, instance: str, agreement: Agreement, rounds: int, reason: Reason, totals: RunTotals, path: Path
-    ) -> PartyAccount:
+    def _account(self, meta: Mapping[str, Any]) -> PartyAccount:
+        """Return the account of the run by its last checkpoint."""
+        states = {name: ResumeState(parameters, is_linear) for name, parameters, is_linear in meta["members"]}
+        begun, totals, rounds = self.store.read_alignment().meta, RunTotals.from_meta(meta), self.last_round
+        agreement = agreement_of(self.shared, states, int(begun["rows"]))
         transcript = Transcript.read(self.directory.transcript)
         if fault := transcript.fault():
             raise DataError(
@@ -319,15 +292,15 @@ class Session:
         return PartyAccount(
             party=self.name,
             run=self.shared.name,
-            instance=instance,
+            instance=begun["instance"],
             agreement=agreement,
             rounds=rounds,
-            reason=reason,
+            reason=meta["ended"],
             rows=agreement.common_rows,
             history=totals.timeline.history,
             timeline=totals.timeline,
             transcript=transcript,
-            path=path,
+            path=Path(*meta["path"]),
             evaluation=totals.evaluation,
             alignment=totals.alignment,
             activities=totals.activities,

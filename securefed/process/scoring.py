@@ -40,8 +40,8 @@ from securefed.labels.quality import curves, stability
 from securefed.process.keys import PartyKeys
 from securefed.process.message_sizes import prediction_sizes
 from securefed.process.model_files import Shard, score_guard
-from securefed.process.own_data import NothingInCommon, align, hear_count, row_numbers
-from securefed.process.recording import start_transcript
+from securefed.process.own_data import align, hear_count, row_numbers
+from securefed.process.recording import Events, start_transcript
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.own_gradient.sides import TransferScorer
 from securefed.settings.party import PartyFile
@@ -123,57 +123,63 @@ class Scored:
 class Scoring:
     """One party's part of a prediction."""
 
+    last_round = 0
+    position: object = None
+    """A prediction has no rounds to go on from."""
+
     def __init__(
-        self, party: PartyFile, keys: PartyKeys, mapper: Mapper, shard: Shard | None, rows: NewRows | None
+        self,
+        party: PartyFile,
+        keys: PartyKeys,
+        mapper: Mapper,
+        shard: Shard | None,
+        rows: NewRows | None,
+        instance: str,
+        events: Events,
     ) -> None:
-        self._shared, self._name = party.shared, party.own.name
-        self._directory = directory = RunDirectory(party.run_folder, self._name)
-        self._holder, self._mapper, self._shard, self._rows = keys.holder, mapper, shard, rows
+        self.party, self.keys, self.events, self._mapper = party, keys, events, mapper
+        self._shared, self._name, self._shard, self._rows = party.shared, party.own.name, shard, rows
+        self.run = f"{party.shared.name}/predict"
+        self.compared = {**party.shared.to_dict(), "model": instance}
+        self.directory = RunDirectory(party.run_folder, self._name)
         self._guard = score_guard(party, keys, None if shard is None else shard.score_bits)
-        self.begun = False
-        directory.prediction_alignments.unlink(missing_ok=True)
-        self._due: int | None = None
-        """At a party without data: how many rows are scored."""
-        self.refused: DataError | None = None
-        """Why there is nothing to score; all parties see it alike."""
+        self.directory.prediction_alignments.unlink(missing_ok=True)
 
     def facts(self) -> dict[str, Any]:
-        self.begun = False
+        """Return what to tell the others in the next attempt."""
         return {"rows": None if self._rows is None else self._rows.count}
 
+    def finished_before(self) -> None:
+        """A prediction that is over here is over for all."""
+
     async def program(self, link: NetworkLink) -> Scored:
-        self.begun = True
-        if self._holder is not None:
-            self._holder.memory.keep(self._directory.openings)
+        folder = self.directory.folder
         link.transcript = start_transcript(
-            self._directory.folder / f"aligned-prediction-{self._name}.jsonl", self._name, link.run
+            folder / f"aligned-prediction-{self._name}.jsonl", self._name, link.run
         )
         try:
-            rows = await self._align(link)
-        except NothingInCommon as nothing:
-            self.refused = nothing
-            nobody = np.zeros(0, dtype=np.intp)
-            return Scored(nobody, None, link.path, link.paused, link.transcript)
+            rows, count = await self._align(link)
         finally:
             link.transcript.close()
-        link.transcript = start_transcript(self._directory.prediction, self._name, link.run)
+        link.transcript = start_transcript(self.directory.prediction, self._name, link.run)
         aligned = link.paused
-        scores = await self._score(link, rows)
+        scores = await self._score(link, rows, count)
         return Scored(rows, scores, link.path, aligned, link.transcript)
 
-    async def _align(self, link: NetworkLink) -> NDArray[np.intp]:
+    async def _align(self, link: NetworkLink) -> tuple[NDArray[np.intp], int]:
+        """Return which of the own rows are common, and how many there are."""
         shared, rows = self._shared, self._rows
         if rows is None:
-            self._due = await hear_count(link, shared.label_party)
-            self._check_due(link, self._due)
-            return np.zeros(0, dtype=np.intp)
+            count = await hear_count(link, shared.label_party)
+            self._check_due(link, count)
+            return np.zeros(0, dtype=np.intp), count
         if shared.alignment == "rows":
             self._check_counts(link, rows.count)
-        tally, limit = self._directory.prediction_alignments, rows.peer_ids
+        tally, limit = self.directory.prediction_alignments, rows.peer_ids
         alignment = await align(
             link, shared, rows.ids, rows.count, None, self._mapper, tally=tally, peer_ids=limit, labels=False
         )
-        return alignment.rows
+        return alignment.rows, len(alignment)
 
     def _check_due(self, link: NetworkLink, due: int) -> None:
         """The number of common people is the label party's word; no party has fewer rows than that."""
@@ -192,13 +198,12 @@ class Scoring:
                 text = f"rows: {self._name} has {own} to score and {peer} has {count}"
                 raise SettingError(f"{text}; score the same people in the same order")
 
-    async def _score(self, link: NetworkLink, rows: NDArray[np.intp]) -> Array | None:
+    async def _score(self, link: NetworkLink, rows: NDArray[np.intp], count: int) -> Array | None:
         part = None if self._shard is None else self._shard.part
         shared, assembly = self._shared, assembly_of(self._shared.settings)
         agreement = assembly.prediction_agreement(shared.parties, shared.outputs, shared.key_holder)
-        count = len(rows) if self._rows is not None else self._due or 0
         link.bound(prediction_sizes(agreement, shared.settings.option("key_bits"), part, count))
-        context = PartyContext(self._holder, self._mapper, guard=self._guard)
+        context = PartyContext(self.keys.holder, self._mapper, guard=self._guard)
         data = self._data(rows)
         program = assembly.prediction_program(agreement, self._name, part, data, count, context)
         with self._same_question():
@@ -226,7 +231,7 @@ class Scoring:
         if self._shard is None or not isinstance(part, TransferScorer) or part.phi is None:
             yield
             return
-        path = self._directory.folder / f"score-model-{self._shard.instance}.bin"
+        path = self.directory.folder / f"score-model-{self._shard.instance}.bin"
         if path.exists():
             question = path.read_bytes()
             part.sealed[question[:KEY_ID_BYTES]] = question[KEY_ID_BYTES:]

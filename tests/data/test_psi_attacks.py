@@ -239,6 +239,6 @@ def _aligned(
             kinds=own_data.ALIGNMENT_KINDS,
             network=get_network("lan"),
         )
-    except own_data.NothingInCommon:
+    except own_data.AllRefuse:
         return set()
     return {ids[guesser][row] for row in done.outcomes[guesser].rows}
