@@ -154,13 +154,10 @@ def _family(name: str, about: str, samples: Iterable[tuple[Mapping[str, str], fl
     kind = "counter" if name.endswith("_total") else "gauge"
     lines = [f"# HELP securefed_{name} {about}", f"# TYPE securefed_{name} {kind}"]
     for labels, value in samples:
-        inner = ",".join(f'{key}="{_escaped(each)}"' for key, each in labels.items())
+        # JSON escapes a label's value as this format does.
+        inner = ",".join(f"{key}={json.dumps(each, ensure_ascii=False)}" for key, each in labels.items())
         lines.append(f"securefed_{name}{{{inner}}} {value}" if inner else f"securefed_{name} {value}")
     return "\n".join(lines) + "\n"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 # HTTP

@@ -9,7 +9,6 @@ recording       its transcript, events and totals while a run goes on
 message_sizes   the most bytes of each kind of message
 model_files     its part of the model, and the ledger of what scores have shown
 scoring         a joint prediction
-checking        what can be known to be wrong before anybody is met
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from securefed.cli import main
-from securefed.process.checking import PROBLEM, check_party
+from securefed.cli.check import PROBLEM, check_party
 from tests.process.parties import PASSPHRASE, Fleet
 
 Make = Callable[..., Fleet]
@@ -133,8 +133,8 @@ def test_a_wrong_passphrase_is_a_problem_and_not_the_end(made: Fleet) -> None:
 
 def test_limits_and_a_full_disk_are_seen(made: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("usage", (), {"free": 1 << 20})
-    monkeypatch.setattr("securefed.process.checking.shutil.disk_usage", lambda _: usage)
-    monkeypatch.setattr("securefed.process.checking.resource.getrlimit", lambda _: (100, 100))
+    monkeypatch.setattr("securefed.cli.check.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("securefed.cli.check.resource.getrlimit", lambda _: (100, 100))
     found = problems(made)
     assert found["disk"].startswith("1 MiB free at")
     assert "at least" in found["limits"]

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from securefed.cli import main
+from securefed.cli.check import check_party
 from securefed.cli.entry import LEAST_ADDRESS_SPACE, OUT_OF_MEMORY
 from securefed.cli.terminal import Terminal
 from securefed.data.psi import MAX_IDS
 from securefed.errors import DataError
 from securefed.plan import planner as limits
-from securefed.process.checking import check_party
 from securefed.process.checkpoints import Checkpoint, CheckpointStore
 from securefed.process.message_sizes import SIZES
 from securefed.process.own_data import hear_count
@@ -72,7 +72,7 @@ def test_check_says_how_much_memory_a_run_takes(
     path = made.folder / "bank" / "party.toml"
     found = {check.about: check for check in check_party(path, lambda: PASSPHRASE)}
     assert "a run on this table takes about" in found["memory"].text
-    monkeypatch.setattr("securefed.process.checking.machine_memory", lambda: 1 << 20)
+    monkeypatch.setattr("securefed.cli.check.machine_memory", lambda: 1 << 20)
     found = {check.about: check for check in check_party(path, lambda: PASSPHRASE)}
     assert found["memory"].verdict == "problem"
 
