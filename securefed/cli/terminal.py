@@ -18,10 +18,9 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from securefed.errors import SettingError, plain_text
@@ -78,11 +77,7 @@ def in_foreground(terminal: Terminal) -> Iterator[None]:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Whoever stops this process with SIGTERM gets the same clean end as with Ctrl-C."""
-
-    def stop(_: int, __: FrameType | None) -> Any:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
@@ -118,9 +113,9 @@ def read_passphrase(file: Path | None, *, new: bool = False, replaces: bool = Fa
 
     `new`: ask twice at a prompt, and refuse a short one. `replaces`: it takes the place of another one.
     """
-    variable, option = (
-        (NEW_VARIABLE, "--new-passphrase-file") if replaces else (VARIABLE, "--passphrase-file")
-    )
+    variable, option = VARIABLE, "--passphrase-file"
+    if replaces:
+        variable, option = NEW_VARIABLE, "--new-passphrase-file"
     passphrase, where = os.environ.get(variable), variable
     if file is not None:
         try:
@@ -182,17 +177,9 @@ class Terminal:
         renewable = self.err.isatty() and os.environ.get("TERM") != "dumb"
         return renewable and not self._json_lines and not self.quiet
 
-    def paint(self, text: str, colour: str, stream: TextIO | None = None) -> str:
-        target = stream or self.err
-        if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not target.isatty():
-            return text
-        return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
-
     def result(self, text: str, *, colour: str | None = None) -> None:
         """What the command was for: to stdout, quiet or not."""
-        with self.lock, self._clear():
-            shown = _harmless(text)
-            _print(self.paint(shown, colour, self._out) if colour else shown, self._out, needed=True)
+        self._print(_harmless(text), self._out, colour, needed=True)
 
     def say(self, text: str, *, colour: str | None = None) -> None:
         """What happens: to stderr, unless quiet."""
@@ -200,7 +187,7 @@ class Terminal:
             self._write(text, colour)
 
     def detail(self, text: str) -> None:
-        """More of it: with --verbose."""
+        """More of it, with --verbose."""
         if self.verbose:
             self._write(text, "soft")
 
@@ -218,12 +205,30 @@ class Terminal:
         if self._json_lines:
             moment = datetime.now(UTC).isoformat(timespec="milliseconds")
             shown, colour = json.dumps({"time": moment, "level": level, **self.labels, "text": shown}), None
-        with self.lock, self._clear():
-            _print(self.paint(shown, colour) if colour else shown, self.err)
+        self._print(shown, self.err, colour)
 
-    def _clear(self) -> AbstractContextManager[object]:
-        """Get out of the way of the line of progress, and back again."""
-        return self.shown.hidden() if self.shown is not None and self.live else nullcontext()
+    def _print(self, text: str, stream: TextIO, colour: str | None, *, needed: bool = False) -> None:
+        """Print above the line of progress; in colour where a person looks at it.
+
+        Whoever read the output and left does not end a run: further lines go nowhere. A full disk ends a run
+        only where the line is `needed`. A log line that failed in a thread of the transport would end that
+        thread.
+        """
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty()
+        if colour and not plain:
+            text = f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
+        with self.lock, self.shown.hidden() if self.shown is not None and self.live else nullcontext():
+            try:
+                print(text, file=stream, flush=True)
+            except OSError as error:
+                left = isinstance(error, BrokenPipeError)
+                if left or needed:
+                    nowhere = os.open(os.devnull, os.O_WRONLY)
+                    with suppress(OSError, ValueError):
+                        os.dup2(nowhere, stream.fileno())  # what is still in the buffer goes there too
+                    os.close(nowhere)
+                if needed and not left:
+                    raise
 
     def progress(self, total: int, what: str) -> Progress:
         """A line of progress over `total` rounds; one at a time."""
@@ -238,25 +243,6 @@ class Terminal:
             self.shown.close()
         with suppress(OSError, ValueError):
             self._out.flush()
-
-
-def _print(text: str, stream: TextIO, *, needed: bool = False) -> None:
-    """Print a line. Whoever read the output and left does not end a run: further lines go nowhere.
-
-    A full disk ends a run only where the line is `needed`. A log line that failed in a thread of the
-    transport would end that thread.
-    """
-    try:
-        print(text, file=stream, flush=True)
-    except OSError as error:
-        left = isinstance(error, BrokenPipeError)
-        if left or needed:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            with suppress(OSError, ValueError):
-                os.dup2(nowhere, stream.fileno())  # what is still in the buffer goes there too
-            os.close(nowhere)
-        if needed and not left:
-            raise
 
 
 def _harmless(text: str) -> str:
