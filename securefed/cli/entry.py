@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 
 from securefed.cli.terminal import Terminal
-from securefed.errors import DataError, MissingExtra, SecurefedError, SettingError
+from securefed.errors import DataError, KeyFileError, MissingExtra, SecurefedError, SettingError
 from securefed.files import check_writable, versions, write_json
 
 COMMANDS = {
@@ -45,8 +45,6 @@ Exit codes:             0 good, 1 the run failed or was stopped, 2 a setting, fi
 LEAST_ADDRESS_SPACE = 2000
 """MiB. With less, libraries below Python abort a party without a word, wherever they are just then."""
 OUT_OF_MEMORY = "this process ran out of memory (machine, container or ulimit -v); give it more"
-USER_ERRORS = (SettingError, DataError, MissingExtra)
-"""What somebody got wrong, as opposed to what went wrong."""
 
 
 class Stopped(SecurefedError):
@@ -59,11 +57,8 @@ def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.Argument
     parser = argparse.ArgumentParser(
         prog="securefed", description=DESCRIPTION, epilog=EPILOGUE, formatter_class=raw
     )
-    parser.add_argument(
-        "--version",
-        action="store_true",
-        help="print the versions of securefed and of what it runs on, and exit",
-    )
+    version = "print the versions of securefed and of what it runs on, and exit"
+    parser.add_argument("--version", action="store_true", help=version)
     subparsers = parser.add_subparsers(dest="command", metavar="command", title="commands")
     for name, summary in COMMANDS.items():
         command = subparsers.add_parser(name, help=summary, formatter_class=raw)
@@ -124,25 +119,26 @@ def _too_little_address_space() -> str | None:
 
 
 def _guarded(args: argparse.Namespace, terminal: Terminal) -> int:
+    code = 1
     try:
         return _run(args, terminal)
     except SecurefedError as error:
         several = isinstance(error, DataError) and len(error.problems) > 1
-        terminal.error(f"securefed {args.command}: {error if several else one_line(error)}")
-        return 2 if is_user_error(error) else 1
+        text, code = str(error) if several else one_line(error), 2 if is_user_error(error) else 1
     except BrokenPipeError:
-        return 1  # whoever read our output has gone
+        return code  # whoever read our output has gone
     except OSError as error:
-        terminal.error(f"securefed {args.command}: {one_line(error)}")
-        return 1
+        text = one_line(error)
     except (MemoryError, ImportError) as error:
-        if isinstance(error, ImportError) and not _short_of_memory(error):
+        # A library that cannot be loaded for want of memory: the dynamic linker has these words for it.
+        linker = any(words in str(error) for words in ("failed to map segment", "annot allocate memory"))
+        if isinstance(error, ImportError) and not linker:
             raise
-        terminal.error(f"securefed {args.command}: {OUT_OF_MEMORY}")
-        return 1
+        text = OUT_OF_MEMORY
     except KeyboardInterrupt:
-        terminal.error(f"securefed {args.command}: stopped")
-        return 1
+        text = "stopped"
+    terminal.error(f"securefed {args.command}: {text}")
+    return code
 
 
 def _run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -156,18 +152,13 @@ def _run(args: argparse.Namespace, terminal: Terminal) -> int:
             write_json(args.json, terminal.facts)
 
 
-def _short_of_memory(error: ImportError) -> bool:
-    """Whether a library could not be loaded for want of memory; the dynamic linker has these words for it."""
-    return any(words in str(error) for words in ("failed to map segment", "annot allocate memory"))
-
-
 def is_user_error(error: SecurefedError) -> bool:
     """Return whether a person has to act. Started again as it is, the command would end the same way."""
-    from securefed.errors import KeyFileError
     from securefed.protocols.own_gradient.ledger import LedgerRefusal
     from securefed.transport.identity import IdentityError
 
-    return isinstance(error, (*USER_ERRORS, KeyFileError, IdentityError, LedgerRefusal))
+    mistakes = (SettingError, DataError, MissingExtra, KeyFileError, IdentityError, LedgerRefusal)
+    return isinstance(error, mistakes)
 
 
 def one_line(error: BaseException) -> str:
