@@ -46,6 +46,7 @@ Array = NDArray[np.float64]
 class OwnData(PartyData):
     """A party's rows, and how they were made from its file."""
 
+    settings: DataSettings
     rows: Rows
     preparation: FittedColumns
     digest: str
@@ -105,6 +106,7 @@ def load_data(party: PartyFile) -> OwnData:
     if settings.label is not None:
         warn_of_label_columns(labels, features, preparation.names, party.own.name)
     return OwnData(
+        settings=settings,
         rows=rows,
         features=features,
         preparation=preparation,

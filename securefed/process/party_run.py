@@ -45,20 +45,8 @@ from securefed.process.checkpoints import Checkpoint, CheckpointStore, ResumePla
 from securefed.process.keys import PartyKeys
 from securefed.process.message_sizes import training_sizes
 from securefed.process.model_files import label_arrays, save_shard, score_guard, take_labels
-from securefed.process.own_data import (
-    AllRefuse,
-    OwnData,
-    agreement_of,
-    align,
-    hear_count,
-)
-from securefed.process.recording import (
-    Events,
-    RunRecorder,
-    RunTotals,
-    resume_transcript,
-    start_transcript,
-)
+from securefed.process.own_data import AllRefuse, OwnData, agreement_of, align, hear_count
+from securefed.process.recording import Events, RunRecorder, RunTotals, resume_transcript, start_transcript
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Outcome, PartyContext, PartyLoop, Round
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
@@ -161,9 +149,7 @@ class Session:
         plan = self._all_alike(decide, states, shared.label_party, shared.alignment, lockstep=shared.lockstep)
         if plan.start is None:
             self.directory.make()
-            link.transcript = start_transcript(
-                self.directory.alignment, self.name, self.shared.name, self.events
-            )
+            link.transcript = start_transcript(self.directory.alignment, self.name, self.run, self.events)
             common = await self._find_common(link, plan.instance)
             link.transcript.close()
         else:
@@ -171,14 +157,27 @@ class Session:
             if not self.store.aligned:  # who only holds a key has lost nothing that the run needs
                 self.store.write_alignment(Checkpoint({}, {"instance": plan.instance, "rows": common}))
         agreement = self._all_alike(self._agreement, states, common)
-        link.bound(training_sizes(agreement, self.shared.settings.option("key_bits")))
+        link.bound(training_sizes(agreement, shared.settings.option("key_bits")))
         totals = self._open_transcript(link, plan, agreement)
         rounds = agreement.stopping.rounds  # with several folds more than the settings' own
         self.events.tell("training", rows=agreement.batches.rows, start=plan.start or 0, rounds=rounds)
         recorder = RunRecorder(self.store, agreement, totals, link, self.events)
         program = self._program(agreement, plan, recorder)
         outcome: Outcome = await program.run(link)
-        return self._finish(link, plan, recorder, outcome, program)
+        link.settle()
+        rounds, reason = max(plan.start or 0, outcome.rounds), outcome.reason
+        if plan.ended is not None:
+            rounds, reason = plan.start or 0, plan.ended
+        # The shard first and then the mark: a kill in between repeats the end of the run alone.
+        if self.name in shared.stateful:
+            save_shard(self.directory.shard, self.name, shared, plan.instance, program)
+        self._save_preparation(None)
+        self.keys.keep_count(now=True)
+        link.transcript.close()
+        # Twice: the others may be gone after this, and a damaged record would ask for them again.
+        recorder.write(rounds, reason, done=True)
+        recorder.write(rounds, reason, done=True)
+        return self._account(self.store.read(rounds).meta)
 
     @staticmethod
     def _all_alike(judge: Callable[..., T], *facts: Any, **options: Any) -> T:
@@ -207,28 +206,20 @@ class Session:
         if start is None:
             link.transcript = start_transcript(path, self.name, self.shared.name, self.events)
             return RunTotals(alignment=link.paused, activities=link.activities)
-        totals, entries = RunTotals(), None
+        totals, entries, question = RunTotals(), None, start > 0 and agreement.evaluates_after(start - 1)
         self.store.go_back(start)
         if start in self.store.rounds():
             checkpoint = self.store.read(start)
             meta = checkpoint.meta
             totals, entries = RunTotals.from_meta(meta), meta["entries"]
             if meta["done"]:  # a peer came back, and the transcript has no end again until it is done, too
-                question = start > 0 and agreement.evaluates_after(start - 1)
                 again = Checkpoint(checkpoint.arrays, {**meta, "done": False})
                 self.store.write(start, again, question=question)
         totals.interruptions += 1
-        transcript = resume_transcript(
-            path,
-            self.name,
-            self.shared.name,
-            start,
-            entries,
-            evaluates=start > 0 and agreement.evaluates_after(start - 1),
-            events=self.events,
+        link.transcript = resume_transcript(
+            path, self.name, self.shared.name, start, entries, evaluates=question, events=self.events
         )
-        link.transcript = transcript
-        totals.timeline.resumed(transcript)
+        totals.timeline.resumed(link.transcript)
         self.events.tell("resumed", start=start)
         return totals
 
@@ -250,29 +241,6 @@ class Session:
 
     # The end
 
-    def _finish(
-        self,
-        link: NetworkLink,
-        plan: ResumePlan,
-        recorder: RunRecorder,
-        outcome: Outcome,
-        program: PartyLoop,
-    ) -> PartyAccount:
-        """Write the shard first and then the mark: a kill in between repeats the end of the run alone."""
-        link.settle()
-        rounds, reason = max(plan.start or 0, outcome.rounds), outcome.reason
-        if plan.ended is not None:
-            rounds, reason = plan.start or 0, plan.ended
-        if self.name in self.shared.stateful:
-            save_shard(self.directory.shard, self.name, self.shared, plan.instance, program)
-        self._save_preparation(None)
-        self.keys.keep_count(now=True)
-        link.transcript.close()
-        # Twice: the others may be gone after this, and a damaged record would ask for them again.
-        recorder.write(rounds, reason, done=True)
-        recorder.write(rounds, reason, done=True)
-        return self._account(self.store.read(rounds).meta)
-
     def finished_before(self) -> PartyAccount | None:
         """Return the account of a run that is over here, and only not yet reported."""
         meta = self.store.read(rounds[-1]).meta if (rounds := self.store.rounds()) else {"done": False}
@@ -283,6 +251,9 @@ class Session:
         states = {name: ResumeState(parameters, is_linear) for name, parameters, is_linear in meta["members"]}
         begun, totals, rounds = self.store.read_alignment().meta, RunTotals.from_meta(meta), self.last_round
         agreement = agreement_of(self.shared, states, int(begun["rows"]))
+        holdout, scored = None, self._data is not None and not self.party.is_label_party
+        if self._data is not None and self.directory.preparation.exists():
+            _, holdout = take_labels(read_arrays(self.directory.preparation, "preparation"), self.shared)
         transcript = Transcript.read(self.directory.transcript)
         if fault := transcript.fault():
             raise DataError(
@@ -306,8 +277,8 @@ class Session:
             activities=totals.activities,
             ledger=ledger_after(agreement, rounds),
             metric_name=self.shared.settings.metric_name,
-            holdout=self._holdout(),
-            score_bits=self._score_bits(),
+            holdout=holdout,
+            score_bits=score_guard(self.party, self.keys).total_bits if scored else None,
             interruptions=totals.interruptions,
             wall=time.monotonic() - self._started,
             finished=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -321,10 +292,9 @@ class Session:
         if data is None:
             return
         if meta["digest"] != data.digest:
-            file = self.party.data.file if self.party.data is not None else "the data"
             raise SettingError(
-                f"{file} has changed since the run began; put the old file back, or start all parties with "
-                "--restart"
+                f"{data.settings.file} has changed since the run began; put the old file back, or start all "
+                "parties with --restart"
             )
         before = meta["settings"]
         differing = [
@@ -339,18 +309,19 @@ class Session:
     def inputs(self) -> str:
         """A fingerprint of the settings and of the party's data, for its result.json."""
         data = self._data
-        if data is None:
-            return self.keys.fingerprint(self.shared.to_dict())
-        return self.keys.fingerprint({**self._settings(data), "digest": data.digest})
+        own = {} if data is None else {"columns": data.preparation.names, "digest": data.digest}
+        return self.keys.fingerprint({**self.compared, **own})
 
     def _settings(self, data: OwnData) -> dict[str, Any]:
-        settings = {**self.shared.to_dict(), "columns": data.preparation.names}
-        compared: dict[str, Any] = json.loads(json.dumps(settings))
-        return compared
+        """Return what a checkpoint would give back."""
+        settings: dict[str, Any] = json.loads(
+            json.dumps({**self.compared, "columns": data.preparation.names})
+        )
+        return settings
 
     async def _find_common(self, link: NetworkLink, instance: str) -> int:
         """Align at a new start; return how many people are in common."""
-        data, settings, seed = self._data, self.party.data, self.party.own.start_seed
+        data, seed = self._data, self.party.own.start_seed
         if data is None:
             common = await hear_count(link, self.shared.label_party)
             self.store.write_alignment(Checkpoint({}, {"instance": instance, "rows": common}))
@@ -364,7 +335,7 @@ class Session:
             data.known,
             self._mapper,
             tally=self.directory.alignments,
-            peer_ids=None if settings is None else settings.peer_ids,
+            peer_ids=data.settings.peer_ids,
         )
         meta = {
             "instance": instance,
@@ -405,12 +376,10 @@ class Session:
 
     def _judge(self) -> None:
         """Measure the model as soon as held-out scores are there: on disk before the round counts as done."""
-        data, settings, measured = self._data, self.party.data, self._measured
-        if measured is None or not measured.quality.scores or settings is None:
-            return
-        if data is not None and data.labels is not None:
+        data, measured = self._data, self._measured
+        if data is not None and data.labels is not None and measured is not None and measured.quality.scores:
             scores = measured.quality.scores.pop()
-            holdout = data.labels.learn(measured.quality, scores, measured.own, settings.threshold)
+            holdout = data.labels.learn(measured.quality, scores, measured.own, data.settings.threshold)
             self._save_preparation(holdout, scores)
 
     def _save_preparation(self, holdout: Holdout | None, scores: Array | None = None) -> None:
@@ -422,15 +391,3 @@ class Session:
         if data.labels is not None:
             arrays |= label_arrays(data.labels, holdout, scores)
         write_arrays(self.directory.preparation, arrays)
-
-    def _holdout(self) -> dict[str, Any] | None:
-        """Return what the label party measured."""
-        if self._data is None or not self.directory.preparation.exists():
-            return None
-        return take_labels(read_arrays(self.directory.preparation, "preparation"), self.shared)[1]
-
-    def _score_bits(self) -> int | None:
-        """Return what scores have told of this party's people at most, over all runs of its folder."""
-        if self._data is None or self.party.is_label_party:
-            return None
-        return score_guard(self.party, self.keys).total_bits
