@@ -61,10 +61,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.labels = {"party": party.own.name, "run": party.shared.name}
     directory = RunDirectory(party.run_folder, party.own.name)
     shard = None
-    if not party.is_key_holder:
-        shard = read_shard(directory.shard, directory.preparation, party.shared)
-    elif party.shared.helper is not None:
-        shard = read_shard(directory.shard, None, party.shared)
+    if party.own.name in party.shared.stateful:
+        preparation = None if party.is_key_holder else directory.preparation
+        shard = read_shard(directory.shard, preparation, party.shared)
     instance = shard.instance if shard is not None else str(directory.read()[0]["instance"])
     rows, unknown = read_new_rows(party, args.rows, shard)
     for line in unknown:

@@ -17,7 +17,6 @@ from typing import Any
 
 from securefed.audit.blind_schedule import SCHEDULES
 from securefed.crypto import cross_lengths, find_kind, key_kind
-from securefed.crypto.blind.interface import Product
 from securefed.crypto.shares import size_in_bytes
 from securefed.data.psi import MAX_IDS, MOST_PSI_BYTES
 from securefed.process.own_data import COUNT_BYTES
@@ -47,7 +46,7 @@ def training_sizes(agreement: Agreement, key_bits: int) -> dict[str, int]:
     if agreement.reveal == "nothing":
         return _complete(_blind_sizes(agreement, key_bits))
     rows = max(agreement.common_rows, agreement.holdout)
-    return _complete({**_opening_sizes(agreement), **_score_sizes(agreement, rows, agreement.width)})
+    return _complete(_opening_sizes(agreement) | _score_sizes(agreement, rows, agreement.width))
 
 
 def prediction_sizes(agreement: Agreement, key_bits: int, part: object, rows: int) -> dict[str, int]:
@@ -55,7 +54,7 @@ def prediction_sizes(agreement: Agreement, key_bits: int, part: object, rows: in
     if isinstance(part, ModelPart):
         return _complete(_blind_score_sizes(agreement, key_bits, part))
     width = part.model.width if isinstance(part, TransferScorer) else agreement.width
-    return _complete({**_score_sizes(agreement, rows, width), **_key_sizes(agreement)})
+    return _complete(_score_sizes(agreement, rows, width))
 
 
 def _complete(sizes: Mapping[str, int]) -> dict[str, int]:
@@ -73,20 +72,13 @@ def _blind_sizes(agreement: Agreement, key_bits: int) -> dict[str, int]:
 
 def _blind_score_sizes(agreement: Agreement, key_bits: int, part: ModelPart) -> dict[str, int]:
     lengths, plan = cross_lengths(agreement.scheme, key_bits), part.plan
-    product = plan.rows_product(CHUNK)
-    products: list[Product] = [product, *map(plan.sealed_product, plan.names[:-1])]
-    told = size_in_bytes(CHUNK * plan.outputs)
-    blocks = (lengths.block(product, last - first) for first, last in lengths.blocks(product))
+    product, told = plan.rows_product(CHUNK), size_in_bytes(CHUNK * plan.outputs)
     return {
-        "operand": max(blocks),
-        "reply": max(map(lengths.reply, products)),
+        "operand": max(lengths.block(product, last - first) for first, last in lengths.blocks(product)),
+        "reply": max(map(lengths.reply, [product, *map(plan.sealed_product, plan.names[:-1])])),
         "score": told,
         "score-share": told,
     }
-
-
-def _key_sizes(agreement: Agreement) -> dict[str, int]:
-    return {"public-key": _fact(agreement, "MOST_PUBLIC_BYTES", ANY_SIZE)}
 
 
 def _opening_sizes(agreement: Agreement) -> dict[str, int]:
@@ -98,7 +90,6 @@ def _opening_sizes(agreement: Agreement) -> dict[str, int]:
     sums = ceil(max(member.parameters for member in agreement.members) / width)
     opened = _array_bytes(agreement, shape, sums)
     return {
-        **_key_sizes(agreement),
         "contribution": _array_bytes(agreement, shape),
         "residual": _array_bytes(agreement, shape),
         "opening-request": opened,
@@ -107,9 +98,11 @@ def _opening_sizes(agreement: Agreement) -> dict[str, int]:
 
 
 def _score_sizes(agreement: Agreement, rows: int, width: int) -> dict[str, int]:
+    """The key, and scores of so many rows."""
     score = _array_bytes(agreement, (rows,))
     sums = _array_bytes(agreement, (width,), rows)
     return {
+        "public-key": _fact(agreement, "MOST_PUBLIC_BYTES", ANY_SIZE),
         "score-part": score,
         "score-request": score,
         "score-opening": score,
@@ -119,8 +112,7 @@ def _score_sizes(agreement: Agreement, rows: int, width: int) -> dict[str, int]:
 
 
 def _array_bytes(agreement: Agreement, shape: tuple[int, ...], sums: int = 0) -> int:
-    most_bytes = _fact(agreement, "most_bytes", lambda shape, sums: ANY_SIZE)
-    return int(most_bytes(shape, sums))
+    return int(_fact(agreement, "most_bytes", lambda shape, sums: ANY_SIZE)(shape, sums))
 
 
 def _fact(agreement: Agreement, name: str, otherwise: Any) -> Any:

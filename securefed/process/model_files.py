@@ -9,7 +9,6 @@ score-ledger.bin lies beside the party's keys and counts over all its runs (prot
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,29 +35,18 @@ TRAINING_SCORES, MOST_SCORES = "training_scores", 1001
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A party's part of a trained model. `public`: what all parties know of it."""
+    """A party's part of a trained model, and the name of the run's start that made it."""
 
-    public: Mapping[str, Any]
+    instance: str
     part: Part
-    preparation: FittedColumns | None = None
-    """At a party with data."""
+    columns: FittedColumns | None = None
+    """How a party with data prepares its columns."""
     labels: LabelModel | None = None
     """At the label party."""
     training_scores: Array | None = None
     """At the label party: quantiles of the scores of held-out people, to compare new people with."""
     score_bits: float | None = None
     """What the party's columns held when it trained (securefed.data.columns), for its score ledger."""
-
-    @property
-    def instance(self) -> str:
-        return str(self.public["instance"])
-
-    @property
-    def columns(self) -> FittedColumns:
-        """How the party prepares its columns."""
-        if self.preparation is None:
-            raise DataError("columns: a party without data has none")
-        return self.preparation
 
 
 def save_shard(path: Path, party: str, shared: RunSettings, instance: str, program: PartyLoop) -> None:
@@ -102,7 +90,7 @@ def read_shard(path: Path, preparation: Path | None, shared: RunSettings) -> Sha
         part = assembly_of(shared.settings).load(public, arrays)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    return Shard(public, part, columns, labels, scores, None if np.isnan(bits) else bits)
+    return Shard(str(public["instance"]), part, columns, labels, scores, None if np.isnan(bits) else bits)
 
 
 def label_arrays(

@@ -89,17 +89,17 @@ def read_new_rows(
     if data.id is not None:
         ids = rows.ids(data.id)
         normalise_ids(ids, party.own.name, party.shared.id_form)
-    features, unknown = None, dict[str, int]()
-    if shard is not None and (party.shared.same_people or not party.is_label_party):
+    features, unknown, used = None, dict[str, int](), party.shared.same_people or not party.is_label_party
+    if used and shard is not None and shard.columns is not None:
         features, unknown = prepared(shard.columns, rows)
     offset = None
     if shard is not None and shard.labels is not None and shard.labels.wishes.offset:
         if data.offset is None:
             raise SettingError("offset: the model was trained with one; name its column in [data]")
         offset = row_numbers(rows, data.offset, "offset")
-    labels = (
-        rows.column(data.label, "label") if data.label is not None and data.label in rows.fields else None
-    )
+    labels = None
+    if data.label is not None and data.label in rows.fields:
+        labels = rows.column(data.label, "label")
     lines = [
         f"{count} of {rows.count} values of {column!r} were not there in training"
         for column, count in unknown.items()
@@ -213,7 +213,7 @@ class Scoring:
     def _data(self, rows: NDArray[np.intp]) -> PartyData | None:
         """This party's columns of the common people."""
         own, shard = self._rows, self._shard
-        if own is None or own.features is None or shard is None:
+        if own is None or own.features is None or shard is None or shard.columns is None:
             return None
         names = None if own.ids is None else normalise_ids(own.ids, self._name, self._shared.id_form)
         return PartyData(
@@ -286,8 +286,10 @@ def figures(party: str, rows: NewRows, scored: Scored, shard: Shard) -> dict[str
     if shard.training_scores is not None:
         facts["psi"] = _stability(shard.training_scores, scores)
     truth = None if rows.labels is None else rows.labels[scored.rows]
-    known = np.zeros(0, dtype=np.intp) if truth is None else np.flatnonzero([_known(each) for each in truth])
-    if truth is None or not len(known):
+    if truth is None:
+        return facts
+    known = np.flatnonzero([each not in (None, "") and each == each for each in truth])
+    if not len(known):
         return facts
     offset = None if rows.offset is None else rows.offset[scored.rows][known]
     answers = labels.beside(truth[known], scores[known], party, offset, "half")
@@ -310,10 +312,6 @@ def _stability(expected: Array, actual: Array) -> float | None:
     """
     groups = min(10, int(1 + PSI_NOISE / (1 / len(expected) + 1 / len(actual))))
     return stability(expected, actual, groups) if groups > 1 else None
-
-
-def _known(label: object) -> bool:
-    return label not in (None, "") and label == label
 
 
 def _spread(name: str, numbers: Array, labels: LabelModel) -> dict[str, list[object]]:

@@ -52,7 +52,7 @@ def prediction(seed: int = 3) -> tuple[NewRows, Scored, Shard]:
     rows = NewRows([f"p{n}" for n in range(PEOPLE)], PEOPLE, None, id_name="person", labels=labels)
     side = LabelModel(get_loss("logistic"), np.array([0.0, 1.0]))
     shard = Shard(
-        {}, cast(Any, None), labels=side, training_scores=np.quantile(scores, np.linspace(0, 1, 101))
+        "", cast(Any, None), labels=side, training_scores=np.quantile(scores, np.linspace(0, 1, 101))
     )
     return rows, Scored(order, scores, ClockPath(), ClockPath(), Transcript("bank", "trial/predict")), shard
 
