@@ -8,7 +8,7 @@ from pathlib import Path
 
 from securefed.cli import terminal as phrases
 from securefed.cli.terminal import Terminal
-from securefed.crypto import SCHEMES, protects
+from securefed.crypto import SCHEMES, generate, protects, save_key
 from securefed.declare import check_names
 from securefed.errors import SettingError
 from securefed.files import make_folder, write_atomically
@@ -18,7 +18,6 @@ from securefed.process.keys import (
     change_passphrase,
     he_file,
     kept_kinds,
-    make_he_key,
     make_key,
 )
 from securefed.settings.describe import party_toml
@@ -163,32 +162,21 @@ def make_party_folder(
         raise SettingError(f"{folder} holds a party already ({PARTY_FILE}); --renew replaces single keys")
     make_folder(folder, private=True)
     make_folder(folder / "peers")
-    identity = _own_identity(folder, name, passphrase, days)
-    for key in (CHECKPOINT_KEY, SIGNING_KEY):
-        if not (folder / key).exists():
-            make_key(folder, key, passphrase)
-    for scheme in schemes:
-        if not (folder / he_file(scheme)).exists():
-            make_he_key(folder, scheme, key_bits, passphrase)
-    text = party_toml(name, key_holder=key_holder, listen=listen, parties=parties)
-    write_atomically(folder / PARTY_FILE, text.encode(), mode=0o644)  # the last file: the party is whole
-    return identity
-
-
-def _own_identity(folder: Path, name: str, passphrase: str, days: int) -> Identity:
-    """Return the identity that an interrupted `init` left in the folder, or make one."""
-    if (folder / KEY_FILE).exists():
+    if (folder / KEY_FILE).exists():  # of an interrupted `init`
         identity = Identity.load(folder, passphrase)
         if identity.name != name:
             raise SettingError(f"name: {name!r} given, {folder} is the party {identity.name!r}")
-        return identity
-    identity = Identity.generate(name, days=days)
-    identity.save(folder, passphrase)
+    else:
+        identity = Identity.generate(name, days=days)
+        identity.save(folder, passphrase)
+    for key in (CHECKPOINT_KEY, SIGNING_KEY):
+        make_key(folder, key, passphrase)
+    for scheme in schemes:
+        if not (path := folder / he_file(scheme)).exists():
+            save_key(path, generate(scheme, key_bits=key_bits), passphrase)
+    text = party_toml(name, key_holder=key_holder, listen=listen, parties=parties)
+    write_atomically(folder / PARTY_FILE, text.encode(), mode=0o644)  # the last file: the party is whole
     return identity
-
-
-def _stamp() -> str:
-    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
 
 
 def _check_party(folder: Path, name: str) -> None:
@@ -209,13 +197,14 @@ def _renew(folder: Path, name: str, what: str, key_bits: int, days: int, passphr
     """Write the new key before the old one is moved: a kill in between leaves one of them in place."""
     _check_party(folder, name)
     Identity.load(folder, passphrase)  # the passphrase has to be the old one's
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     if what == "tls":
-        Identity.generate(name, days=days).replace(folder, passphrase, _stamp())
+        Identity.generate(name, days=days).replace(folder, passphrase, stamp)
         return
     path = folder / he_file(what)
     if path.exists():
-        write_atomically(path.with_name(f"{path.name}.old-{_stamp()}"), path.read_bytes())
-    make_he_key(folder, what, key_bits, passphrase, overwrite=True)
+        write_atomically(path.with_name(f"{path.name}.old-{stamp}"), path.read_bytes())
+    save_key(path, generate(what, key_bits=key_bits), passphrase, overwrite=True)
 
 
 def _facts(folder: Path, certificate: Certificate) -> dict[str, str]:

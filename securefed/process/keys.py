@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
@@ -58,21 +59,11 @@ def he_file(scheme: str) -> str:
     return f"he-{scheme}.skf"
 
 
-def make_he_key(folder: Path, kind: str, key_bits: int, passphrase: str, *, overwrite: bool = False) -> None:
-    """Write a fresh encryption key."""
-    save_key(folder / he_file(kind), generate(kind, key_bits=key_bits), passphrase, overwrite=overwrite)
-
-
 def make_key(folder: Path, name: str, passphrase: str) -> None:
-    """Write a random key, under the same derivation as the TLS key where there is one: one opens both."""
-    beside = folder / KEY_FILE
-    write_key_file(
-        folder / name,
-        secrets.token_bytes(KEY_LENGTH),
-        passphrase,
-        label=LABELS[name],
-        beside=beside if beside.exists() else None,
-    )
+    """Write a random key, if there is none, under the same derivation as the TLS key: one opens both."""
+    path, secret = folder / name, secrets.token_bytes(KEY_LENGTH)
+    if not path.exists():
+        write_key_file(path, secret, passphrase, label=LABELS[name], beside=folder / KEY_FILE)
 
 
 def change_passphrase(folder: Path, old: str, new: str) -> list[str]:
@@ -89,14 +80,11 @@ def change_passphrase(folder: Path, old: str, new: str) -> list[str]:
     return [path.name for path in sealed]
 
 
-def _either(path: Path, old: str, new: str) -> KeyFile:
-    try:
-        return read_key_file(path, old)
-    except WrongPassphrase:
-        try:
-            return read_key_file(path, new)
-        except WrongPassphrase:
-            raise WrongPassphrase(f"{path}: the passphrase does not open this key file") from None
+def _either(path: Path, *passphrases: str) -> KeyFile:
+    for passphrase in passphrases:
+        with suppress(WrongPassphrase):
+            return read_key_file(path, passphrase)
+    raise WrongPassphrase(f"{path}: the passphrase does not open this key file")
 
 
 class PartyKeys:
@@ -124,8 +112,7 @@ class PartyKeys:
     @cached_property
     def signing_key(self) -> Ed25519PrivateKey:
         """The key that signs transcripts; made here for a folder of an older release."""
-        if not (self._folder / SIGNING_KEY).exists():
-            make_key(self._folder, SIGNING_KEY, self._passphrase)
+        make_key(self._folder, SIGNING_KEY, self._passphrase)
         return Ed25519PrivateKey.from_private_bytes(self._read(SIGNING_KEY))
 
     @property
@@ -172,15 +159,14 @@ class Signatures:
     """What one party signs at the end of one run."""
 
     def __init__(self, keys: PartyKeys, transcript: Transcript, instance: str) -> None:
-        self._keys, self._run, self._instance = keys, transcript.run, instance
-        self._public = keys.signing_key.public_key().public_bytes_raw()
-        self._statement = {
+        self._keys = keys
+        self._statement: dict[str, Any] = {
             "party": transcript.party,
             "run": transcript.run,
             "instance": instance,
             "entries": len(transcript),
             "chain": transcript.head,
-            "key": self._public.hex(),
+            "key": keys.signing_key.public_key().public_bytes_raw().hex(),
         }
         self._signature = self._sign(STATEMENT, self._statement)
 
@@ -193,21 +179,16 @@ class Signatures:
 
     def to_file(self, heard: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Return what the file holds. `heard`: the facts of each peer that was still there."""
-        identity = self._keys.identity
-        countersigned = {}
+        identity, own, countersigned = self._keys.identity, self._statement, {}
         for peer, facts in heard.items():
             statement = self._sound(peer, facts.get("signed"))
             if statement is not None:
-                statement_by = {"by": self._statement["party"], "statement": statement}
-                signature = self._sign(COUNTERSIGNATURE, statement_by)
+                signature = self._sign(COUNTERSIGNATURE, {"by": own["party"], "statement": statement})
                 countersigned[peer] = {"statement": statement, "signature": signature}
         return {
-            "party": self._statement["party"],
-            "run": self._run,
-            "instance": self._instance,
-            "key": self._public.hex(),
+            **{name: own[name] for name in ("party", "run", "instance", "key")},
             "certificate": identity.certificate.pem.decode(),
-            "vouched": identity.sign(KEY + self._public).hex(),
+            "vouched": identity.sign(KEY + bytes.fromhex(own["key"])).hex(),
             "signature": self._signature,
             "countersigned": countersigned,
         }
@@ -223,8 +204,8 @@ class Signatures:
             key.verify(bytes.fromhex(facts["signature"]), STATEMENT + canonical(statement))
         except (KeyError, TypeError, ValueError, InvalidSignature):
             return None
-        here = (peer, self._run, self._instance)
-        return statement if (statement["party"], statement["run"], statement["instance"]) == here else None
+        here = [peer, self._statement["run"], self._statement["instance"]]
+        return statement if [statement[name] for name in ("party", "run", "instance")] == here else None
 
 
 def load_keys(party: PartyFile, passphrase: str) -> PartyKeys:
