@@ -16,7 +16,7 @@ from typing import Any
 from securefed.audit.page import whole_page
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
-from securefed.cli.demo_parties import HELPER, TITLE, DemoData, DemoFailed, DemoRun, demo_data
+from securefed.cli.demo_parties import HELPER, TITLE, DemoFailed, DemoRun, demo_data
 from securefed.cli.entry import Stopped
 from securefed.cli.terminal import Terminal, interruptible
 from securefed.crypto import DEFAULT_SCHEME, SCHEMES, protects
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             raise Stopped(f"stopped; what was made so far is in {folder}") from None
         except DemoFailed as error:
             raise DemoFailed(f"{error}; logs are in {folder}") from None
-    terminal.facts = facts = _facts(demo, data, args.objective)
+    terminal.facts = facts = _facts(demo, args.objective)
     _table(facts, terminal)
     return 0
 
@@ -152,8 +152,9 @@ def _folder(folder: Path | None) -> Path:
     return folder
 
 
-def _facts(demo: DemoRun, data: DemoData, objective: str) -> dict[str, Any]:
+def _facts(demo: DemoRun, objective: str) -> dict[str, Any]:
     """Return everything that the table shows."""
+    data = demo.data
     files = {name: RunDirectory(demo.run_folder(name), name).read() for name in demo.everybody}
     results = {name: result for name, (result, _) in files.items()}
     last = results[data.label_party]

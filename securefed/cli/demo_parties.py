@@ -137,9 +137,8 @@ class DemoRun:
         self, folder: Path, data: DemoData, table: dict[str, Any], terminal: Terminal, options: Sequence[str]
     ) -> None:
         """`table`: [run]. `options`: how the label party says what it says."""
-        self.folder, self._data, self._table, self._terminal = folder, data, table, terminal
-        self._options = options
-        self._passphrase = secrets.token_urlsafe(24)
+        self.folder, self.data, self._table, self._terminal = folder, data, table, terminal
+        self._options, self._passphrase = options, secrets.token_urlsafe(24)
         self._run = RunSettings.of(table)
         self.everybody = list(self._run.everybody)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -174,27 +173,24 @@ class DemoRun:
     def prepare(self) -> None:
         """Make keys, data files and settings, and hand over certificates."""
         self._terminal.say(f"making keys for {', '.join(self.everybody)}")
-        holders = self._data.parties if len(self.everybody) == 2 else [HELPER]
         kind = self._run.key_kind
+        kinds = (kind,) if kind is not None and protects(kind) else ()
 
         def make(name: str) -> None:
-            schemes = (kind,) if kind is not None and name in holders and protects(kind) else ()
-            make_party_folder(
-                self.folder / name, name, self._passphrase, key_holder=name == HELPER, schemes=schemes
-            )
+            helper, folder = name == HELPER, self.folder / name
+            schemes = kinds if helper or len(self.everybody) == 2 else ()
+            make_party_folder(folder, name, self._passphrase, key_holder=helper, schemes=schemes)
 
         # Deriving keys from a passphrase takes a third of a second each, on one core.
         with ThreadPoolExecutor(cores()) as pool:
             list(pool.map(make, self.everybody))
         addresses = dict(zip(self.everybody, _free_addresses(len(self.everybody)), strict=True))
+        engine = "serial" if len(self.everybody) >= cores() else max(1, cores() // len(self.everybody))
         for name in self.everybody:
             peers = [peer for peer in self.everybody if peer != name]
             for peer in peers:
                 own = self.folder / peer / "certificate.pem"
                 copyfile(own, self.folder / name / "peers" / f"{peer}.pem")
-            if name != HELPER:
-                self._data.write(self.folder / name, name)
-            engine = "serial" if len(self.everybody) >= cores() else max(1, cores() // len(self.everybody))
             tables: dict[str, dict[str, Any]] = {
                 "party": {"name": name, "listen": addresses[name], "engine": engine, "patience": 60},
                 "peers": {
@@ -205,7 +201,8 @@ class DemoRun:
             if name == HELPER:
                 tables["party"]["role"] = "key-holder"
             else:
-                label = {"label": "label"} if name == self._data.label_party else {}
+                self.data.write(self.folder / name, name)
+                label = {"label": "label"} if name == self.data.label_party else {}
                 tables["data"] = {"file": "train.csv", "id": "id", **label}
             lines = [line for key, table in tables.items() for line in (f"[{key}]", *toml_lines(table, key))]
             write_atomically(self.folder / name / "party.toml", ("\n".join(lines) + "\n").encode())
@@ -234,10 +231,10 @@ class DemoRun:
         if command == "predict" and name != HELPER:
             words += ["--rows", str(folder / "new.csv")]
         # One thread of BLAS in each, so that the parties do not fight over the cores.
-        environment = os.environ | {VARIABLE: self._passphrase, "OMP_NUM_THREADS": "1"}
-        environment["OPENBLAS_NUM_THREADS"] = "1"
+        environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        environment[VARIABLE] = self._passphrase
         with (folder / f"{command}.log").open("wb") as log:
-            here = name == self._data.label_party and command == "party"
+            here = name == self.data.label_party and command == "party"
             words += self._options if here else []
             # A group of its own: a Ctrl-C at the terminal reaches this process alone, which ends the others.
             self._processes[name] = subprocess.Popen(
