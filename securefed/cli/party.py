@@ -131,15 +131,15 @@ def _take_part(session: Session, terminal: Terminal, display: Display, *, restar
         try:
             if restart:
                 throw_away(session)
-            others = list(party.peers)
-            terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting {', '.join(others)}")
+            others = ", ".join(party.peers)
+            terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting {others}")
             events.tell("listening", address=endpoint.address)
             account: PartyAccount
             account, over = run_session(session, endpoint)
             display.close()
             write_run(session, account)
             if over:
-                account = close_run(endpoint, session, account, others)
+                account = close_run(endpoint, session, account)
                 write_run(session, account)
                 session.store.clear()
         finally:

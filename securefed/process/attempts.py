@@ -7,8 +7,10 @@ will be the same next time (its data, a diverging training) ends it at once.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,14 +29,7 @@ from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport import Path as ClockPath
 from securefed.transport import TransportError, WrongRun
 from securefed.transport.message import TEMPORARY
-from securefed.transport.network import (
-    Endpoint,
-    NetworkLink,
-    PeerGone,
-    PeerLeft,
-    PeerLost,
-    Timeouts,
-)
+from securefed.transport.network import Endpoint, NetworkLink, PeerGone, PeerLeft, PeerLost, Timeouts
 from securefed.transport.network.codec import MOST_SECONDS
 
 
@@ -174,13 +169,10 @@ def run_session(session: Session | Scoring, endpoint: Endpoint) -> tuple[Any, bo
     stays until then, since others may need it to repeat their last round. It is content after a while if
     nobody comes.
     """
-    normal, events = endpoint.timeouts, session.events
-    attempts = Attempts(normal.join)
-
+    events, attempts = session.events, Attempts(endpoint.timeouts.join)
     while True:
         events.tell("attempt")
         attempt, done = _Attempt(session), session.finished_before()
-        endpoint.timeouts = normal if done is None else replace(normal, join=min(normal.join, DONE_SECONDS))
         try:
             run = endpoint.run(
                 attempt,
@@ -189,6 +181,7 @@ def run_session(session: Session | Scoring, endpoint: Endpoint) -> tuple[Any, bo
                 settings={**session.compared, "release": RELEASE},
                 facts=session.facts(),
                 sizes=SIZES,
+                join=math.inf if done is None else DONE_SECONDS,
                 on_wait=lambda waiting: events.tell("waiting", waiting=waiting),
             )
         except WrongRun:
@@ -213,8 +206,6 @@ def run_session(session: Session | Scoring, endpoint: Endpoint) -> tuple[Any, bo
             if attempt.refusal is not None:
                 raise attempt.refusal
             return run.outcome, True
-        finally:
-            endpoint.timeouts = normal
 
 
 def write_run(session: Session, account: PartyAccount) -> None:
@@ -227,12 +218,13 @@ def write_run(session: Session, account: PartyAccount) -> None:
     session.directory.write(result, timing, render(result, timing, section))
 
 
-def close_run(endpoint: Endpoint, session: Session, account: PartyAccount, peers: list[str]) -> PartyAccount:
+def close_run(endpoint: Endpoint, session: Session, account: PartyAccount) -> PartyAccount:
     """Compare transcripts, exchange times and sign. Whoever is gone already is not compared.
 
     The own signature and countersignatures of the peers' transcripts go into the run directory.
     """
     signatures = Signatures(session.keys, account.transcript, account.instance)
+    peers = list(session.party.peers)
     facts = {
         "signed": signatures.to_facts(),
         "timing": seconds_of(account.path),
@@ -243,9 +235,7 @@ def close_run(endpoint: Endpoint, session: Session, account: PartyAccount, peers
     async def listen(link: NetworkLink) -> None:
         heard.update(link.hello)
 
-    normal = endpoint.timeouts
-    endpoint.timeouts = replace(normal, join=min(normal.join, CLOSING_SECONDS))
-    try:
+    with suppress(TransportError):  # whoever is away: what was heard of the others counts
         endpoint.run(
             listen,
             run=f"{account.run}/closing",
@@ -253,11 +243,8 @@ def close_run(endpoint: Endpoint, session: Session, account: PartyAccount, peers
             settings={"instance": account.instance},
             facts=facts,
             after=(account.run,),
+            join=CLOSING_SECONDS,
         )
-    except TransportError:
-        pass  # whoever is away: what was heard of the others counts
-    finally:
-        endpoint.timeouts = normal
     write_json(session.directory.signatures, signatures.to_file({p: heard[p] for p in peers if p in heard}))
     return replace(account, peers={peer: _compared(account, peer, heard.get(peer)) for peer in peers})
 

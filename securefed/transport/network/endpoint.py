@@ -7,6 +7,7 @@ attempts it answers greetings with the end of the last one, or with "in no run".
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -186,6 +187,7 @@ class Endpoint:
         facts: Mapping[str, Any] | None = None,
         after: Collection[str] = (),
         sizes: Mapping[str, int | None] = MappingProxyType({}),
+        join: float = math.inf,
         on_wait: Callable[[Waiting], None] | None = None,
         timer: Timer = time.perf_counter,
     ) -> NetworkRun:
@@ -194,7 +196,8 @@ class Endpoint:
         `settings` must be equal at all parties. Peers get `facts` in their `link.hello`. `PeerGone` means
         that all must begin a new attempt. `after` names completed runs, of any process: a peer that still
         greets for one of them is directed to the new run. `sizes` bounds the bytes of messages by kind;
-        messages of a kind with None wait until the program calls `NetworkLink.bound`.
+        messages of a kind with None wait until the program calls `NetworkLink.bound`. `join`: seconds that
+        peers are waited for, where that is less than in the timeouts.
         """
         attempt = Attempt(
             self.name,
@@ -216,7 +219,7 @@ class Endpoint:
                 attempt,
                 self._lines,
                 self.limits,
-                self.timeouts,
+                replace(self.timeouts, join=min(self.timeouts.join, join)),
                 on_wait=on_wait,
                 timer=timer,
                 host=self._host,
