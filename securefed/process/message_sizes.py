@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from math import ceil
-from types import MappingProxyType
 from typing import Any
 
 from securefed.audit.blind_schedule import SCHEDULES
@@ -26,15 +25,13 @@ from securefed.protocols.messages import KINDS, fixed_sizes
 from securefed.protocols.own_gradient.sides import TransferScorer
 from securefed.transport.network import Limits
 
-SIZES: Mapping[str, int | None] = MappingProxyType(
-    {
-        **dict.fromkeys(KINDS),
-        **fixed_sizes(),
-        **MOST_PSI_BYTES,
-        "aligned": COUNT_BYTES,
-        "labelled": MAX_IDS // 8 + 1,
-    }
-)
+SIZES: Mapping[str, int | None] = {
+    **dict.fromkeys(KINDS),
+    **fixed_sizes(),
+    **MOST_PSI_BYTES,
+    "aligned": COUNT_BYTES,
+    "labelled": MAX_IDS // 8 + 1,
+}
 """What is known before the agreement; None: messages of this kind wait for it."""
 ANY_SIZE = Limits().message_bytes
 LENGTH_BYTES = 8

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -120,13 +119,11 @@ def load_data(party: PartyFile) -> OwnData:
     )
 
 
-ALIGNMENT_KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        **PSI_KINDS,
-        "aligned": "how many people all parties have in common",
-        "labelled": "which of the shared people have labels",
-    }
-)
+ALIGNMENT_KINDS: Mapping[str, str] = {
+    **PSI_KINDS,
+    "aligned": "how many people all parties have in common",
+    "labelled": "which of the shared people have labels",
+}
 """Every message before the first round, and what it reveals to its receiver."""
 
 PHASE = "alignment"
@@ -144,7 +141,6 @@ class AllRefuse(Exception):
 
 
 def _nothing_in_common(names: str) -> AllRefuse:
-    """The party without data comes to it by the number."""
     return AllRefuse(DataError(f"ids: {names} have no id in common: {FEW_MEET}"))
 
 
@@ -189,12 +185,10 @@ async def align(
     alignments. `peer_ids`: how many ids a peer may put in.
     """
     with link.off_the_clock(PHASE):
-        if shared.alignment == "rows" or ids is None:
-            rows: NDArray[np.intp] = np.arange(count, dtype=np.intp)
-        else:
-            parties, form = shared.parties, shared.id_form
+        rows: NDArray[np.intp] = np.arange(count, dtype=np.intp)
+        if shared.alignment == "psi" and ids is not None:
             count_alignment(tally)
-            rows = await intersect(link, parties, ids, mapper, form=form, peer_ids=peer_ids)
+            rows = await intersect(link, shared.parties, ids, mapper, form=shared.id_form, peer_ids=peer_ids)
         if shared.key_holder is not None and link.name == shared.label_party:
             link.send(shared.key_holder, "aligned", len(rows).to_bytes(COUNT_BYTES, "big"))
         if len(rows) == 0:
