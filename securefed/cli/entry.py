@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from securefed.cli.terminal import Terminal
-from securefed.errors import DataError, KeyFileError, MissingExtra, SecurefedError, SettingError
+from securefed.cli.terminal import MOST_LINE, Terminal
+from securefed.errors import DataError, KeyFileError, MissingExtra, SecurefedError, SettingError, plain_text
 from securefed.files import check_writable, versions, write_json
 
 COMMANDS = {
@@ -124,11 +124,11 @@ def _guarded(args: argparse.Namespace, terminal: Terminal) -> int:
         return _run(args, terminal)
     except SecurefedError as error:
         several = isinstance(error, DataError) and len(error.problems) > 1
-        text, code = str(error) if several else one_line(error), 2 if is_user_error(error) else 1
+        text, code = str(error) if several else plain_text(error, MOST_LINE), 2 if is_user_error(error) else 1
     except BrokenPipeError:
         return code  # whoever read our output has gone
     except OSError as error:
-        text = one_line(error)
+        text = plain_text(error, MOST_LINE)
     except (MemoryError, ImportError) as error:
         # A library that cannot be loaded for want of memory: the dynamic linker has these words for it.
         linker = any(words in str(error) for words in ("failed to map segment", "annot allocate memory"))
@@ -159,7 +159,3 @@ def is_user_error(error: SecurefedError) -> bool:
 
     mistakes = (SettingError, DataError, MissingExtra, KeyFileError, IdentityError, LedgerRefusal)
     return isinstance(error, mistakes)
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -10,7 +10,7 @@ from typing import Any
 
 from securefed.cli import terminal as phrases
 from securefed.cli.entry import OUT_OF_MEMORY, Stopped, is_user_error
-from securefed.cli.terminal import MOST_LINE, Progress, Terminal, in_foreground, waiting_note
+from securefed.cli.terminal import MOST_LINE, Terminal, in_foreground, waiting_note
 from securefed.engine import WorkerDied, started_engine
 from securefed.errors import SecurefedError, plain_text
 from securefed.files import RunDirectory, StorageError, only_process
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             events.tell("failed", reason=plain_text(error, MOST_LINE), exit=code)
             raise
         finally:
-            display.close()
+            display.line.close()
         _report(session, account.result(), account.timing(), terminal, events)
     different = [name for name, peer in account.peers.items() if peer["transcripts"] == DIFFERENT]
     if different:
@@ -136,7 +136,7 @@ def _take_part(session: Session, terminal: Terminal, display: Display, *, restar
             events.tell("listening", address=endpoint.address)
             account: PartyAccount
             account, over = run_session(session, endpoint)
-            display.close()
+            display.line.close()
             write_run(session, account)
             if over:
                 account = close_run(endpoint, session, account)
@@ -193,20 +193,19 @@ class Display:
     """The progress of a run or a prediction, for a person."""
 
     def __init__(self, terminal: Terminal, party: PartyFile, rounds: int, what: str) -> None:
-        self._terminal, self._party, self._rounds, self._what = terminal, party, rounds, what
-        self._progress: Progress | None = None
+        self._terminal, self._settings = terminal, party.shared
+        self.line = terminal.progress(rounds, f"{party.own.name}: {what}")
 
     def on_event(self, event: str, facts: Mapping[str, Any]) -> None:
-        party = self._party
+        shared = self._settings
         if event == "training":
-            self.close()
-            self._rounds, start = facts["rounds"], facts["start"]
+            start = facts["start"]
             what = f"going on after round {start}" if start else "training"
-            how = f"{party.shared.scheme}, reveals {party.shared.reveal}"
+            how = f"{shared.scheme}, reveals {shared.reveal}"
             self._terminal.say(f"{what} on {facts['rows']:,} common rows, {how}")
-            self.line.begin(start)
+            self.line.begin(start, facts["rounds"])
         elif event == "round":
-            name, metric = party.shared.settings.metric_name, facts["metric"]
+            name, metric = shared.settings.metric_name, facts["metric"]
             quality = "" if metric is None else f"{name} {metric:.4f}  "
             self.line.step(
                 facts["round"],
@@ -217,15 +216,3 @@ class Display:
             self._terminal.warn(facts["text"])
         elif event == "waiting":
             self.line.note(waiting_note(facts["waiting"]))
-
-    @property
-    def line(self) -> Progress:
-        if self._progress is None:
-            what = f"{self._party.own.name}: {self._what}"
-            self._progress = self._terminal.progress(self._rounds, what)
-        return self._progress
-
-    def close(self) -> None:
-        if self._progress is not None:
-            self._progress.close()
-            self._progress = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +75,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         in_foreground(terminal),
         only_process(directory.lock),
         started_engine(party.own.engine, party.shared.scheme) as mapper,
-        closing(Display(terminal, party, 1, "scores")) as display,
     ):
+        display = Display(terminal, party, 1, "scores")
         scoring = Scoring(party, keys, mapper, shard, rows, instance, Events(None, [display.on_event]))
         try:
             with open_endpoint(party, keys) as endpoint:
@@ -90,6 +89,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             word = "stopped" if isinstance(error, KeyboardInterrupt) else why_it_ended(error)
             raise Stopped(f"{word}; nothing was lost: run the same command again") from None
         finally:
+            display.line.close()
             keys.keep_count(now=True)
     facts = _facts(party, rows, scored)
     if scored.scores is not None and shard is not None and rows is not None:

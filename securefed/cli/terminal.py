@@ -279,8 +279,9 @@ class Progress:
         if terminal.live:
             self._thread.start()
 
-    def begin(self, done: int) -> None:
+    def begin(self, done: int, total: int | None = None) -> None:
         """Rounds that were there before this process: not part of the estimate."""
+        self._total = self._bar.total = total or self._total
         self._done = self._from = done
         self._began = time.monotonic()
         self._renew()
