@@ -108,7 +108,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.say(f"{folder}: a new {args.renew} key; the old one is kept beside it")
         return _show(folder, terminal) if args.renew == "tls" else 0
     kinds = kept_kinds() if args.scheme == "both" else (SCHEMES[args.scheme].opens,) if args.scheme else ()
-    identity = make_party_folder(
+    make_party_folder(
         folder,
         name,
         passphrase,
@@ -119,8 +119,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         days=args.days,
         parties=parties,
     )
-    _tell(folder, identity, args.listen, terminal)
-    terminal.facts = _facts(folder, identity.certificate)
+    _tell(folder, args.listen, terminal)
     return 0
 
 
@@ -150,7 +149,7 @@ def make_party_folder(
     listen: str = "0.0.0.0:7001",  # mutual TLS decides who gets in
     days: int = 825,
     parties: tuple[str, ...] = (),
-) -> Identity:
+) -> None:
     """Make the folder with everything in it; an existing party is never overwritten.
 
     party.toml is written last. Without it, an earlier `init` was interrupted, and this one goes on.
@@ -176,7 +175,6 @@ def make_party_folder(
             save_key(path, generate(scheme, key_bits=key_bits), passphrase)
     text = party_toml(name, key_holder=key_holder, listen=listen, parties=parties)
     write_atomically(folder / PARTY_FILE, text.encode(), mode=0o644)  # the last file: the party is whole
-    return identity
 
 
 def _check_party(folder: Path, name: str) -> None:
@@ -207,26 +205,29 @@ def _renew(folder: Path, name: str, what: str, key_bits: int, days: int, passphr
     save_key(path, generate(what, key_bits=key_bits), passphrase, overwrite=True)
 
 
-def _facts(folder: Path, certificate: Certificate) -> dict[str, str]:
-    return {
+def _certificate(folder: Path, terminal: Terminal) -> Certificate:
+    """Return the certificate of the folder, with its facts as the command's result."""
+    certificate = Certificate.read(folder / CERTIFICATE_FILE)
+    terminal.facts = {
         "name": certificate.name,
         "folder": str(folder),
         "certificate": str(folder / CERTIFICATE_FILE),
         "fingerprint": certificate.fingerprint,
         "ends": f"{certificate.ends:%Y-%m-%d}",
     }
+    return certificate
 
 
 def _show(folder: Path, terminal: Terminal) -> int:
-    certificate = Certificate.read(folder / CERTIFICATE_FILE)
+    certificate = _certificate(folder, terminal)
     terminal.result(f"{certificate.name}: certificate until {certificate.ends:%Y-%m-%d}")
     terminal.result(f"SHA-256 {certificate.fingerprint}")
-    terminal.facts = _facts(folder, certificate)
     return 0
 
 
-def _tell(folder: Path, identity: Identity, listen: str, terminal: Terminal) -> None:
-    name, out = identity.name, terminal.result
+def _tell(folder: Path, listen: str, terminal: Terminal) -> None:
+    certificate, out = _certificate(folder, terminal), terminal.result
+    name = certificate.name
     address = 'that their address of this party is "none": it connects to them'
     if listen != NOT_LISTENING:
         address = f"the address where they reach this machine, HOST:{parse_address(listen)[1]}"
@@ -235,7 +236,7 @@ def _tell(folder: Path, identity: Identity, listen: str, terminal: Terminal) -> 
     out(f"  {folder / CERTIFICATE_FILE}    they save it as peers/{name}.pem")
     out(f"  {address}")
     out("  by telephone, to compare, the certificate's fingerprint:")
-    out(f"  SHA-256 {identity.certificate.fingerprint}\n")
+    out(f"  SHA-256 {certificate.fingerprint}\n")
     out("Never send to anybody:", colour="red")
     out(f"  {folder / '*.skf'}, the passphrase, your data file\n")
     out(f"Next: put the others' certificates into {folder / 'peers'}, edit {folder / 'party.toml'},")
