@@ -72,8 +72,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     for line in trust_lines(party.shared.scheme, party.shared.reveal, party.shared.objective):
         terminal.warn(line)
     data = None if party.is_key_holder else load_data(party)
-    passphrase = phrases.read_passphrase(args.passphrase_file)
-    keys = load_keys(party, passphrase)
+    keys = load_keys(party, phrases.read_passphrase(args.passphrase_file))
     with ExitStack() as stack:
         stack.enter_context(in_foreground(terminal))
         stack.enter_context(only_process(RunDirectory(party.run_folder, party.own.name).lock))
@@ -150,21 +149,16 @@ def _take_part(session: Session, terminal: Terminal, display: Display, *, restar
 def _report(
     session: Session, result: dict[str, Any], timing: dict[str, Any], terminal: Terminal, events: Events
 ) -> None:
-    for line in summary_lines(result, timing):
+    lines = [f"{name:<11} {text}" for name, text in facts(result, timing)]
+    if result["settings"]["parties"][-1][0] == result["party"]:
+        lines.insert(2, f"quality     {quality_line(result['holdout'])}")
+    for line in lines:
         terminal.result(line)
     if result["holdout"] is not None and result["holdout"]["warning"]:
         terminal.warn(result["holdout"]["warning"])
     terminal.result(f"report      {session.directory.report}")
     terminal.facts = {"result": result, "timing": timing, "folder": str(session.directory.folder)}
     events.tell("finished", rounds=result["rounds"], reason=result["reason"])
-
-
-def summary_lines(result: dict[str, Any], timing: dict[str, Any]) -> list[str]:
-    """Return what a person wants to know first."""
-    lines = [f"{name:<11} {text}" for name, text in facts(result, timing)]
-    if result["settings"]["parties"][-1][0] == result["party"]:
-        lines.insert(2, f"quality     {quality_line(result['holdout'])}")
-    return lines
 
 
 def quality_line(holdout: dict[str, Any] | None) -> str:

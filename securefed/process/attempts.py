@@ -81,9 +81,11 @@ def check_folder(session: Session, resume: bool, restart: bool) -> bool:
     folder, store = session.directory.folder, session.store
     if restart:
         return False
-    if resume and is_over(session):
-        return True
     if session.directory.finished and not (resume and store.aligned):
+        result = read_json(session.directory.result, "run's result") if resume else {}
+        same = result.get("inputs") == session.inputs
+        if same and all(peer["transcripts"] != DIFFERENT for peer in result["peers"].values()):
+            return True
         raise SettingError(
             f"{folder} holds a finished run; take another run name, or --restart to throw it away"
         )
@@ -99,16 +101,6 @@ def check_folder(session: Session, resume: bool, restart: bool) -> bool:
             session.events.tell("note", text=text)
     session.state()  # a damaged checkpoint is found before anybody is called
     return False
-
-
-def is_over(session: Session) -> bool:
-    """Return whether this run, with these settings and data, was reported and closed."""
-    if not session.directory.finished or session.store.aligned:
-        return False
-    result = read_json(session.directory.result, "run's result")
-    if result.get("inputs") != session.inputs:
-        return False
-    return all(peer["transcripts"] != DIFFERENT for peer in result["peers"].values())
 
 
 def throw_away(session: Session) -> None:

@@ -41,7 +41,11 @@ LENGTH_BYTES = 8
 def training_sizes(agreement: Agreement, key_bits: int) -> dict[str, int]:
     """Return the most bytes of each kind in a training. A kind that it does not send has 0."""
     if agreement.reveal == "nothing":
-        return _complete(_blind_sizes(agreement, key_bits))
+        sizes: dict[str, int] = {}
+        schedule = SCHEDULES[agreement.objective](agreement, cross_lengths(agreement.scheme, key_bits))
+        for due in schedule.training(agreement.stopping.rounds, lambda _: CHUNK):
+            sizes[due.kind] = max(sizes.get(due.kind, 0), due.size or 0)
+        return _complete(sizes)
     rows = max(agreement.common_rows, agreement.holdout)
     return _complete(_opening_sizes(agreement) | _score_sizes(agreement, rows, agreement.width))
 
@@ -56,15 +60,6 @@ def prediction_sizes(agreement: Agreement, key_bits: int, part: object, rows: in
 
 def _complete(sizes: Mapping[str, int]) -> dict[str, int]:
     return {**dict.fromkeys(KINDS, 0), **fixed_sizes(), **sizes}
-
-
-def _blind_sizes(agreement: Agreement, key_bits: int) -> dict[str, int]:
-    lengths = cross_lengths(agreement.scheme, key_bits)
-    schedule = SCHEDULES[agreement.objective](agreement, lengths)
-    sizes: dict[str, int] = {}
-    for due in schedule.training(agreement.stopping.rounds, lambda _: CHUNK):
-        sizes[due.kind] = max(sizes.get(due.kind, 0), due.size or 0)
-    return sizes
 
 
 def _blind_score_sizes(agreement: Agreement, key_bits: int, part: ModelPart) -> dict[str, int]:
