@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from securefed.cli import terminal as phrases
-from securefed.cli.terminal import Terminal
+from securefed.cli.terminal import Terminal, add_passphrase, read_passphrase
 from securefed.data.columns import decided
 from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError
@@ -54,11 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="party.toml", help="this party's settings, or its folder")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="the new rows of a prediction")
     parser.add_argument("--out", type=Path, metavar="CSV", help="where a prediction is to write")
-    phrases.add_argument(parser)
+    add_passphrase(parser)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    passphrase = partial(phrases.read_passphrase, args.passphrase_file)
+    passphrase = partial(read_passphrase, args.passphrase_file)
     findings = check_party(args.file, passphrase, rows=args.rows, out=args.out)
     problems = sum(check.verdict == PROBLEM for check in findings)
     for check in findings:

@@ -6,8 +6,7 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
-from securefed.cli import terminal as phrases
-from securefed.cli.terminal import Terminal
+from securefed.cli.terminal import NEW_VARIABLE, Terminal, add_passphrase, read_passphrase
 from securefed.crypto import SCHEMES, generate, protects, save_key
 from securefed.declare import check_names
 from securefed.errors import SettingError
@@ -81,12 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--renew", choices=("tls", *kept_kinds(), "passphrase"), help="replace this in an existing folder"
     )
     parser.add_argument("--show", action="store_true", help="show the certificate of an existing folder")
-    phrases.add_argument(parser)
+    add_passphrase(parser)
     parser.add_argument(
         "--new-passphrase-file",
         type=Path,
         metavar="FILE",
-        help=f"with --renew passphrase: the new one; else ${phrases.NEW_VARIABLE}, else a prompt",
+        help=f"with --renew passphrase: the new one; else ${NEW_VARIABLE}, else a prompt",
     )
 
 
@@ -96,10 +95,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.show:
         return _show(folder, terminal)
     parties = _parties(args.parties, name, key_holder=args.key_holder)
-    passphrase = phrases.read_passphrase(args.passphrase_file, new=args.renew is None)
+    passphrase = read_passphrase(args.passphrase_file, new=args.renew is None)
     if args.renew == "passphrase":
         _check_party(folder, name)
-        new = phrases.read_passphrase(args.new_passphrase_file, new=True, replaces=True)
+        new = read_passphrase(args.new_passphrase_file, new=True, replaces=True)
         changed = change_passphrase(folder, passphrase, new)
         terminal.say(f"{folder}: {len(changed)} keys are under the new passphrase: {', '.join(changed)}")
         return 0

@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from securefed.cli import terminal as phrases
 from securefed.cli.entry import OUT_OF_MEMORY, Stopped, is_user_error
-from securefed.cli.terminal import MOST_LINE, Terminal, in_foreground, waiting_note
+from securefed.cli.terminal import MOST_LINE, Terminal, add_passphrase, clock, in_foreground, read_passphrase
 from securefed.engine import WorkerDied, started_engine
 from securefed.errors import SecurefedError, plain_text
 from securefed.files import RunDirectory, StorageError, only_process
@@ -34,7 +33,7 @@ from securefed.protocols.agreement import trust_lines
 from securefed.report.page import facts, seconds, size
 from securefed.report.summary import PartyAccount
 from securefed.settings.party import PartyFile, read_party_file
-from securefed.transport.network import PeerGone
+from securefed.transport.network import PeerGone, Waiting
 
 DESCRIPTION = """\
 Join a run as one party. Meet the other parties over mutual TLS, compare settings, find the common people
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="serve /metrics (Prometheus), /health and /ready at HOST:PORT, or at this PORT of 127.0.0.1",
     )
-    phrases.add_argument(parser)
+    add_passphrase(parser)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -72,7 +71,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     for line in trust_lines(party.shared.scheme, party.shared.reveal, party.shared.objective):
         terminal.warn(line)
     data = None if party.is_key_holder else load_data(party)
-    keys = load_keys(party, phrases.read_passphrase(args.passphrase_file))
+    keys = load_keys(party, read_passphrase(args.passphrase_file))
     with ExitStack() as stack:
         stack.enter_context(in_foreground(terminal))
         stack.enter_context(only_process(RunDirectory(party.run_folder, party.own.name).lock))
@@ -181,6 +180,17 @@ def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:
         kept = f"round {session.last_round} of {session.shared.settings.rounds} is kept"
         return f"{word}; {kept}; go on with: securefed party {file} --resume"
     return f"{word}; nothing has begun yet; start again with: securefed party {file}"
+
+
+def waiting_note(waiting: Waiting) -> str:
+    """A countdown; or, while a large message is on its way, how much of it has come."""
+    if waiting.moved is not None:
+        part, whole = waiting.moved
+        way = f"to {waiting.peer}" if waiting.outgoing else f"from {waiting.peer}"
+        return f"{size(part)} of {size(whole)} {way}"
+    left = clock(max(0.0, waiting.left))
+    trouble = f" ({waiting.trouble})" if waiting.trouble else ""
+    return f"waiting for {waiting.peer}, {left} left{trouble}"
 
 
 class Display:

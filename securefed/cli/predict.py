@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from securefed.cli import terminal as phrases
 from securefed.cli.entry import Stopped
 from securefed.cli.party import Display
-from securefed.cli.terminal import Terminal, in_foreground
+from securefed.cli.terminal import Terminal, add_passphrase, in_foreground, read_passphrase
 from securefed.engine import started_engine
 from securefed.files import RunDirectory, check_writable, only_process, write_json
 from securefed.labels.metrics import shown
@@ -52,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="CSV", help="where the label party writes; default scores.csv in the run"
     )
-    phrases.add_argument(parser)
+    add_passphrase(parser)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -70,7 +69,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     # Found now and not when the scores are there: they would be lost, and all would have to do it again.
     if party.is_label_party:
         check_writable("out", args.out or directory.folder / "scores.csv")
-    keys = load_keys(party, phrases.read_passphrase(args.passphrase_file))
+    keys = load_keys(party, read_passphrase(args.passphrase_file))
     with (
         in_foreground(terminal),
         only_process(directory.lock),

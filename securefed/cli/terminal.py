@@ -21,13 +21,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import Any, Self, TextIO
 
 from securefed.errors import SettingError, plain_text
-from securefed.report.page import size
-
-if TYPE_CHECKING:
-    from securefed.transport.network import Waiting
 
 
 class _LogLines(logging.Handler):
@@ -84,22 +80,11 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def waiting_note(waiting: Waiting) -> str:
-    """A countdown; or, while a large message is on its way, how much of it has come."""
-    if waiting.moved is not None:
-        part, whole = waiting.moved
-        way = f"to {waiting.peer}" if waiting.outgoing else f"from {waiting.peer}"
-        return f"{size(part)} of {size(whole)} {way}"
-    left = clock(max(0.0, waiting.left))
-    trouble = f" ({waiting.trouble})" if waiting.trouble else ""
-    return f"waiting for {waiting.peer}, {left} left{trouble}"
-
-
 VARIABLE, NEW_VARIABLE = "SECUREFED_PASSPHRASE", "SECUREFED_NEW_PASSPHRASE"
 LEAST = 8
 
 
-def add_argument(parser: argparse.ArgumentParser) -> None:
+def add_passphrase(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--passphrase-file",
         type=Path,

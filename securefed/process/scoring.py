@@ -9,7 +9,7 @@ takes part with its own. Other models are scored under the parties' encryption k
 the settings of the training, and the instance that made the model.
 
 Each party signs its transcript of the prediction. The label party's holds the hash of the file of scores, so
-that `securefed verify` finds a changed score. It also has the figures of a prediction (`figures`).
+that `securefed verify` finds a changed score.
 """
 
 from __future__ import annotations
@@ -285,9 +285,7 @@ def figures(party: str, rows: NewRows, scored: Scored, shard: Shard) -> dict[str
     facts: dict[str, Any] = {"quality": None, "gain": None, "psi": None}
     if shard.training_scores is not None:
         facts["psi"] = _stability(shard.training_scores, scores)
-    truth = None if rows.labels is None else rows.labels[scored.rows]
-    if truth is None:
-        return facts
+    truth = np.zeros(0) if rows.labels is None else rows.labels[scored.rows]
     known = np.flatnonzero([each not in (None, "") and each == each for each in truth])
     if not len(known):
         return facts
