@@ -16,7 +16,7 @@ from typing import Any
 from securefed.audit.page import whole_page
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
-from securefed.cli.demo_parties import HELPER, TITLE, DemoFailed, DemoRun, demo_data
+from securefed.cli.demo_parties import HELPER, LABEL_PARTY, TITLE, DemoFailed, DemoRun, demo_data
 from securefed.cli.entry import Stopped
 from securefed.cli.terminal import Terminal, interruptible
 from securefed.crypto import DEFAULT_SCHEME, SCHEMES, protects
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
                 demo.prepare()
                 terminal.say(
                     f"starting {len(demo.everybody)} processes, joined by mutual TLS 1.3; what follows is "
-                    f"said by {data.label_party}"
+                    f"said by {LABEL_PARTY}"
                 )
                 demo.together("party")
                 terminal.say(f"predicting for {len(data.new)} new people")
@@ -157,14 +157,14 @@ def _facts(demo: DemoRun, objective: str) -> dict[str, Any]:
     data = demo.data
     files = {name: RunDirectory(demo.run_folder(name), name).read() for name in demo.everybody}
     results = {name: result for name, (result, _) in files.items()}
-    last = results[data.label_party]
-    predicted = read_json(demo.folder / data.label_party / "predict.json", "prediction")
+    last = results[LABEL_PARTY]
+    predicted = read_json(demo.folder / LABEL_PARTY / "predict.json", "prediction")
     slowest = max((timing for _, timing in files.values()), key=lambda timing: timing["total_seconds"])
     kinds: Counter[str] = Counter()
     for result in results.values():
         kinds.update({kind: amount["bytes"] for kind, amount in result["sent"].items()})
     saw = {name: result["saw"] for name, result in results.items()}
-    saw[data.label_party] = f"{predicted['rows']} scores of new people; {saw[data.label_party]}"
+    saw[LABEL_PARTY] = f"{predicted['rows']} scores of new people; {saw[LABEL_PARTY]}"
     central, alone = data.baselines(objective)
     return {
         "data": TITLE,
@@ -175,7 +175,7 @@ def _facts(demo: DemoRun, objective: str) -> dict[str, Any]:
         "auc_central": central,
         "auc_alone": alone,
         "holdout": last["holdout"],
-        "label_party": data.label_party,
+        "label_party": LABEL_PARTY,
         "new_people": predicted["rows"],
         "rows": last["rows"],
         "rounds": last["rounds"],
@@ -184,36 +184,36 @@ def _facts(demo: DemoRun, objective: str) -> dict[str, Any]:
         "bytes": kinds.total(),
         "bytes_by_kind": kinds,
         "saw": saw,
-        "audit": _audit(demo, data.label_party),
+        "audit": _audit(demo),
         "reports": {name: str(demo.run_folder(name) / "report.html") for name in demo.everybody},
         "folder": str(demo.folder),
     }
 
 
-def _audit(demo: DemoRun, label_party: str) -> dict[str, Any]:
+def _audit(demo: DemoRun) -> dict[str, Any]:
     """Check all transcripts in one place, as a reviewer would have them."""
     together, page = demo.folder / "audit", demo.folder / "audit.html"
     make_folder(together)
     for name in demo.everybody:
         transcript = f"transcript-{name}.jsonl"
         copyfile(demo.run_folder(name) / transcript, together / transcript)
-    copyfile(demo.run_folder(label_party) / "result.json", together / "result.json")
+    copyfile(demo.run_folder(LABEL_PARTY) / "result.json", together / "result.json")
     report = audit(*read_run(together))
     page.write_text(whole_page(report), encoding="utf-8")
     return {"verdict": report.verdict, "folder": str(together), "page": str(page)}
 
 
 def _table(facts: dict[str, Any], terminal: Terminal) -> None:
-    out, between, label_party = terminal.result, facts["auc_interval"], facts["label_party"]
+    out, between = terminal.result, facts["auc_interval"]
     guard = "encrypted" if facts["protected"] else "NOT PROTECTED (plain)"
     out(f"\nAUC on {facts['new_people']} new people (1 is perfect, 0.5 is guessing)")
     out(f"  {f'together, {guard}':<38} {shown(facts['auc'], between)}", colour="green")
-    others = {"all data in one place, no protection": "auc_central", f"{label_party} alone": "auc_alone"}
+    others = {"all data in one place, no protection": "auc_central", f"{LABEL_PARTY} alone": "auc_alone"}
     for name, key in others.items():
         if facts[key] is not None:
             out(f"  {name:<38} {shown(facts[key], between, between=False)}")
     if facts["auc"] < (facts["auc_alone"] or 0.0):
-        out(f"  WORSE THAN {label_party.upper()} ALONE on new people", colour="red")
+        out(f"  WORSE THAN {LABEL_PARTY.upper()} ALONE on new people", colour="red")
     if (holdout := facts["holdout"]) is not None:
         measured = shown(holdout["value"], holdout["interval"])
         out(f"  {'together, on held-out people':<38} {measured} on {holdout['rows']} people")
@@ -236,4 +236,4 @@ def _table(facts: dict[str, Any], terminal: Terminal) -> None:
     out("\nLook at it")
     out(f"  audit   {facts['audit']['verdict']}")
     out(f"          {facts['audit']['page']}")
-    out(f"  report  {facts['reports'][label_party]}")
+    out(f"  report  {facts['reports'][LABEL_PARTY]}")

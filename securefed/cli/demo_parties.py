@@ -73,13 +73,9 @@ class DemoData:
     def parties(self) -> list[str]:
         return list(self.columns)
 
-    @property
-    def label_party(self) -> str:
-        return self.parties[-1]
-
     def write(self, folder: Path, party: str) -> None:
         """Write the party's two files: training rows and new rows, both with labels where it has them."""
-        columns, known = self.columns[party], party == self.label_party
+        columns, known = self.columns[party], party == LABEL_PARTY
         for name, rows in (("train.csv", self.train[party]), ("new.csv", self.new)):
             with (folder / name).open("w", newline="", encoding="utf-8") as file:
                 writer = csv.writer(file, lineterminator="\n")
@@ -95,8 +91,8 @@ class DemoData:
             # New people are known to the other party alone; nothing of the label party's columns helps.
             return self._fit(common, self.columns[self.parties[0]]), None
         everything = [column for columns in self.columns.values() for column in columns]
-        own = self.train[self.label_party].tolist()
-        return self._fit(common, everything), self._fit(own, self.columns[self.label_party])
+        own = self.train[LABEL_PARTY].tolist()
+        return self._fit(common, everything), self._fit(own, self.columns[LABEL_PARTY])
 
     def _fit(self, rows: list[int], columns: list[int]) -> float:
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
@@ -202,7 +198,7 @@ class DemoRun:
                 tables["party"]["role"] = "key-holder"
             else:
                 self.data.write(self.folder / name, name)
-                label = {"label": "label"} if name == self.data.label_party else {}
+                label = {"label": "label"} if name == LABEL_PARTY else {}
                 tables["data"] = {"file": "train.csv", "id": "id", **label}
             lines = [line for key, table in tables.items() for line in (f"[{key}]", *toml_lines(table, key))]
             write_atomically(self.folder / name / "party.toml", ("\n".join(lines) + "\n").encode())
@@ -234,7 +230,7 @@ class DemoRun:
         environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         environment[VARIABLE] = self._passphrase
         with (folder / f"{command}.log").open("wb") as log:
-            here = name == self.data.label_party and command == "party"
+            here = name == LABEL_PARTY and command == "party"
             words += self._options if here else []
             # A group of its own: a Ctrl-C at the terminal reaches this process alone, which ends the others.
             self._processes[name] = subprocess.Popen(

@@ -26,7 +26,7 @@ from sklearn.metrics import roc_auc_score
 from securefed import GeneralisedLinear, Party, Plain
 from securefed.audit import CLAIMS
 from securefed.cli.demo import add_arguments, run_table
-from securefed.cli.demo_parties import demo_data
+from securefed.cli.demo_parties import LABEL_PARTY, demo_data
 from securefed.settings.run import RunSettings
 from tests.process.parties import PATIENT, ROOT
 
@@ -118,7 +118,7 @@ def test_its_settings_are_right_for_any_number_of_parties(parties: int) -> None:
     model = GeneralisedLinear(**{**settings, "protection": Plain(like="blind")})
 
     def rows(name: str, places: NDArray[np.intp], known: bool) -> Party:
-        labels = made.labels[places] if known and name == made.label_party else None
+        labels = made.labels[places] if known and name == LABEL_PARTY else None
         numbers = made.table[places][:, made.columns[name]]
         return Party(name, numbers, labels, ids=np.array(made.ids)[places])
 
