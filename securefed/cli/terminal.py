@@ -260,7 +260,8 @@ class Progress:
             disable=not terminal.live,
         )
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._tick, name="securefed-progress", daemon=True)
+        # Another name than those of threads that a party cannot live without (securefed.cli.metrics).
+        self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
         if terminal.live:
             self._thread.start()
 
