@@ -117,19 +117,16 @@ class Monitor:
                 dead = sorted(each.name for each in self._threads if not each.is_alive())
                 return _json(503 if dead else 200, {"healthy": not dead, "dead_threads": dead})
             if path == "/ready":
-                return self._ready()
+                present, ready = self._present(), self._state in READY
+                facts = {
+                    "ready": ready,
+                    "state": self._state,
+                    "round": self._figures["rounds"],
+                    "rounds": self._figures["rounds_planned"],
+                    "waiting_for": [name for name in self._peers if name not in present],
+                }
+                return _json(200 if ready else 503, facts)
         return None
-
-    def _ready(self) -> Answer:
-        present, ready = self._present(), self._state in READY
-        facts = {
-            "ready": ready,
-            "state": self._state,
-            "round": self._figures["rounds"],
-            "rounds": self._figures["rounds_planned"],
-            "waiting_for": [name for name in self._peers if name not in present],
-        }
-        return _json(200 if ready else 503, facts)
 
     def _families(self) -> Iterator[str]:
         """Yield each metric with its help, type and samples."""

@@ -17,9 +17,9 @@ from securefed.process.attempts import may_return, open_endpoint, run_session, w
 from securefed.process.keys import Signatures, load_keys
 from securefed.process.model_files import read_shard
 from securefed.process.recording import Events
-from securefed.process.scoring import NewRows, Scored, Scoring, figures, read_new_rows, write_scores
+from securefed.process.scoring import Scoring, figures, read_new_rows, write_scores
 from securefed.report.page import seconds
-from securefed.settings.party import PartyFile, read_party_file
+from securefed.settings.party import read_party_file
 from securefed.transport.network import PeerGone
 
 STABILITY = (
@@ -90,7 +90,16 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         finally:
             display.line.close()
             keys.keep_count(now=True)
-    facts = _facts(party, rows, scored)
+    facts: dict[str, Any] = {
+        "party": party.own.name,
+        "run": party.shared.name,
+        "rows": len(scored.rows),
+        "given": 0 if rows is None else rows.count,
+        "computation_seconds": scored.path.computation,
+        "communication_seconds": scored.path.communication,
+        "alignment_seconds": scored.alignment.total,
+        "scores": None,
+    }
     if scored.scores is not None and shard is not None and rows is not None:
         out = args.out or directory.folder / "scores.csv"
         write_scores(out, rows, scored, shard)
@@ -102,20 +111,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.result(line)
     terminal.facts = facts
     return 0
-
-
-def _facts(party: PartyFile, rows: NewRows | None, scored: Scored) -> dict[str, Any]:
-    """Return what every party's JSON says."""
-    return {
-        "party": party.own.name,
-        "run": party.shared.name,
-        "rows": len(scored.rows),
-        "given": 0 if rows is None else rows.count,
-        "computation_seconds": scored.path.computation,
-        "communication_seconds": scored.path.communication,
-        "alignment_seconds": scored.alignment.total,
-        "scores": None,
-    }
 
 
 def _lines(facts: dict[str, Any], label_party: str) -> Iterator[str]:
