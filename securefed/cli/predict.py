@@ -15,7 +15,7 @@ from securefed.files import RunDirectory, check_writable, only_process, write_js
 from securefed.labels.metrics import shown
 from securefed.process.attempts import may_return, open_endpoint, run_session, why_it_ended
 from securefed.process.keys import Signatures, load_keys
-from securefed.process.model_files import read_shard
+from securefed.process.model_files import Shard, read_shard
 from securefed.process.recording import Events
 from securefed.process.scoring import Scoring, figures, read_new_rows, write_scores
 from securefed.report.page import seconds
@@ -58,11 +58,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     party = read_party_file(args.file)
     terminal.labels = {"party": party.own.name, "run": party.shared.name}
     directory = RunDirectory(party.run_folder, party.own.name)
-    shard = None
     if party.own.name in party.shared.stateful:
         preparation = None if party.is_key_holder else directory.preparation
         shard = read_shard(directory.shard, preparation, party.shared)
-    instance = shard.instance if shard is not None else str(directory.read()[0]["instance"])
+    else:
+        shard = Shard(str(directory.read()[0]["instance"]))
     rows, unknown = read_new_rows(party, args.rows, shard)
     for line in unknown:
         terminal.warn(f"{args.rows.name}: {line}")
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         started_engine(party.own.engine, party.shared.scheme) as mapper,
     ):
         display = Display(terminal, party, 1, "scores")
-        scoring = Scoring(party, keys, mapper, shard, rows, instance, Events(None, [display.on_event]))
+        scoring = Scoring(party, keys, mapper, shard, rows, Events(None, [display.on_event]))
         try:
             with open_endpoint(party, keys) as endpoint:
                 terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting its peers")
@@ -100,12 +100,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         "alignment_seconds": scored.alignment.total,
         "scores": None,
     }
-    if scored.scores is not None and shard is not None and rows is not None:
+    if scored.scores is not None and rows is not None:
         out = args.out or directory.folder / "scores.csv"
         write_scores(out, rows, scored, shard)
         facts |= {"scores": str(out), **figures(party.own.name, rows, scored, shard)}
     scored.transcript.close()
-    signatures = Signatures(keys, scored.transcript, instance)
+    signatures = Signatures(keys, scored.transcript, shard.instance)
     write_json(directory.prediction_signatures, signatures.to_file({}))
     for line in _lines(facts, party.shared.label_party):
         terminal.result(line)

@@ -38,7 +38,8 @@ class Shard:
     """A party's part of a trained model, and the name of the run's start that made it."""
 
     instance: str
-    part: Part
+    part: Part | None = None
+    """None at a key-holder."""
     columns: FittedColumns | None = None
     """How a party with data prepares its columns."""
     labels: LabelModel | None = None

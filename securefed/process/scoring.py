@@ -132,17 +132,16 @@ class Scoring:
         party: PartyFile,
         keys: PartyKeys,
         mapper: Mapper,
-        shard: Shard | None,
+        shard: Shard,
         rows: NewRows | None,
-        instance: str,
         events: Events,
     ) -> None:
         self.party, self.keys, self.events, self._mapper = party, keys, events, mapper
         self._shared, self._name, self._shard, self._rows = party.shared, party.own.name, shard, rows
         self.run = f"{party.shared.name}/predict"
-        self.compared = {**party.shared.to_dict(), "model": instance}
+        self.compared = {**party.shared.to_dict(), "model": shard.instance}
         self.directory = RunDirectory(party.run_folder, self._name)
-        self._guard = score_guard(party, keys, None if shard is None else shard.score_bits)
+        self._guard = score_guard(party, keys, shard.score_bits)
         self.directory.prediction_alignments.unlink(missing_ok=True)
 
     def facts(self) -> dict[str, Any]:
@@ -199,8 +198,7 @@ class Scoring:
                 raise SettingError(f"{text}; score the same people in the same order")
 
     async def _score(self, link: NetworkLink, rows: NDArray[np.intp], count: int) -> Array | None:
-        part = None if self._shard is None else self._shard.part
-        shared, assembly = self._shared, assembly_of(self._shared.settings)
+        shared, part, assembly = self._shared, self._shard.part, assembly_of(self._shared.settings)
         agreement = assembly.prediction_agreement(shared.parties, shared.outputs, shared.key_holder)
         link.bound(prediction_sizes(agreement, shared.settings.option("key_bits"), part, count))
         context = PartyContext(self.keys.holder, self._mapper, guard=self._guard)
@@ -213,7 +211,7 @@ class Scoring:
     def _data(self, rows: NDArray[np.intp]) -> PartyData | None:
         """This party's columns of the common people."""
         own, shard = self._rows, self._shard
-        if own is None or own.features is None or shard is None or shard.columns is None:
+        if own is None or own.features is None or shard.columns is None:
             return None
         names = None if own.ids is None else normalise_ids(own.ids, self._name, self._shared.id_form)
         return PartyData(
@@ -227,8 +225,8 @@ class Scoring:
     @contextmanager
     def _same_question(self) -> Iterator[None]:
         """The label party of a transfer model asks with the ciphertexts that it asked with before."""
-        part = None if self._shard is None else self._shard.part
-        if self._shard is None or not isinstance(part, TransferScorer) or part.phi is None:
+        part = self._shard.part
+        if not isinstance(part, TransferScorer) or part.phi is None:
             yield
             return
         path = self.directory.folder / f"score-model-{self._shard.instance}.bin"
