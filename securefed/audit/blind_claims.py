@@ -10,8 +10,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 from securefed.audit.blind_schedule import Due, When, read_schedule
-from securefed.audit.claims import Outcome, Skipped, claim, strong_parameters
-from securefed.audit.opening_claims import REQUESTS
+from securefed.audit.claims import REQUESTS, Outcome, Skipped, claim, strength_of
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
 from securefed.crypto.blind.interface import Lengths
@@ -32,7 +31,7 @@ def _lengths(recorded: Recorded) -> Lengths | None:
     if scheme != "paillier":
         return cross_lengths(scheme, 0)
     for _, part in recorded.keys.values():
-        words = strong_parameters(part.scheme).get(part.parameters, "").split()
+        words = (strength_of(part) or "").split()
         if part.scheme == "paillier" and len(words) > 1 and words[1].isdigit():
             return cross_lengths(scheme, int(words[1]))
     return None
@@ -85,8 +84,7 @@ def _compare(recorded: Recorded, chosen: Callable[[str], bool]) -> Generator[str
     seen: Counter[Place] = Counter()
     for message in sent:
         entry = message.entry
-        when = When(entry.phase, entry.round, entry.step)
-        place = message.sender, message.receiver, entry.kind, when
+        place = message.sender, message.receiver, entry.kind, (entry.phase, entry.round, entry.step)
         seen[place] += 1
         allowed = lengths.get(place, Counter())
         if seen[place] > places[place] * attempts:
@@ -98,8 +96,8 @@ def _compare(recorded: Recorded, chosen: Callable[[str], bool]) -> Generator[str
             else:
                 allowed[entry.bytes] -= 1
     if recorded.result is not None and attempts == 1:
-        for (sender, receiver, kind, when), count in (places - seen).items():
-            words = f"{kind} {sender} to {receiver} (round {when.round}, {when.phase})"
+        for (sender, receiver, kind, (phase, round_, _)), count in (places - seen).items():
+            words = f"{kind} {sender} to {receiver} (round {round_}, {phase})"
             yield f"{words} was due, and {count} did not come"
     return sent
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from securefed.errors import DataError, SettingError
 from securefed.protocols import schedules
 from securefed.protocols.agreement import Agreement, Member, get_objective
 from securefed.protocols.blind import linear, scoring, transfer, transfer_round
-from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
+from securefed.protocols.blind.correlations import Count, FixedMatrix, Name, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
 from securefed.protocols.blind.loop import PREPARE_STEP
 from securefed.protocols.blind.statistics import PART_STEP, PassPlan
@@ -28,12 +28,8 @@ MOST_ROWS, MOST_FOLDS, MOST_ROUNDS = 1 << 31, 1 << 8, 1 << 16
 """More than any blind run has. A list of more messages would not end."""
 
 
-class When(NamedTuple):
-    """The place of a message in a run."""
-
-    phase: str
-    round: int
-    step: int
+When = tuple[str, int, int]
+"""The place of a message in a run: phase, round and step."""
 
 
 class Due(NamedTuple):
@@ -89,7 +85,7 @@ class Schedule(ABC):
                 introduced = not broken
             if agreement.watched:
                 for name in self._scores.multipliers():
-                    yield Due(agreement.label_party, name, "verdict", When("training", t, 0), 1)
+                    yield Due(agreement.label_party, name, "verdict", ("training", t, 0), 1)
         last = agreement.stopping.rounds
         yield from self._before_scores("release", last)
         yield from self._scoring("release", last, 0, introduced, seal=True)
@@ -126,7 +122,7 @@ class Schedule(ABC):
 
     def _product(self, owner: str, peer: str, product: Product, step: int, t: int = 0) -> Iterator[Due]:
         """A product of the setup."""
-        when = When("setup", t, step)
+        when = ("setup", t, step)
         yield from self._operand(owner, peer, product, when)
         windows = -(-len(self._blocks(product)) // WINDOW)
         for _ in range(windows if windows > AHEAD else 0):
@@ -134,12 +130,12 @@ class Schedule(ABC):
         yield self._reply(owner, peer, product, when)
 
     def _part(self, sender: str, receiver: str, count: int, step: int, t: int = 0) -> Due:
-        return Due(sender, receiver, "part", When("setup", t, step), size_in_bytes(count))
+        return Due(sender, receiver, "part", ("setup", t, step), size_in_bytes(count))
 
-    def _prepared(self, products: Iterable[Product]) -> Iterator[Due]:
+    def _prepared(self, matrices: Mapping[Name, FixedMatrix], count: Count) -> Iterator[Due]:
         """The correlations of all rounds."""
-        yield from self._key(*self._holders, When("setup", 0, PREPARE_STEP))
-        for product in products:
+        yield from self._key(*self._holders, ("setup", 0, PREPARE_STEP))
+        for product in prepared_products(matrices, count):
             yield from self._product(*self._holders, product, PREPARE_STEP)
 
     def _trip(self, sizes: tuple[int, int], phase: str, t: int, step: int) -> Iterator[Due]:
@@ -147,12 +143,7 @@ class Schedule(ABC):
         first, second = self._holders
         for sender, receiver, count in ((first, second, sizes[0]), (second, first, sizes[1])):
             if count:
-                yield Due(sender, receiver, "difference", When(phase, t, step), size_in_bytes(count))
-
-    def _progress(self, t: int) -> Iterator[Due]:
-        for name in self.agreement.names:
-            if name not in self._holders:
-                yield Due(self.agreement.label_party, name, "progress", When("training", t, 0), 1)
+                yield Due(sender, receiver, "difference", (phase, t, step), size_in_bytes(count))
 
     def _scoring(
         self, phase: str, t: int, rows: int, introduced: bool, chunks: int = 0, *, seal: bool
@@ -162,9 +153,9 @@ class Schedule(ABC):
         label_party, second, helper = plan.label_party, plan.second, plan.helper
         if not introduced:
             for name in plan.multipliers():
-                yield from self._key(label_party, name, When(phase, t, scoring.KEY_STEP))
+                yield from self._key(label_party, name, (phase, t, scoring.KEY_STEP))
         for name in plan.names[:-1] if seal else ():
-            when = When(phase, t, scoring.SEAL_STEP)
+            when = (phase, t, scoring.SEAL_STEP)
             yield from self._operand(label_party, name, plan.sealed_product(name), when)
             if helper is not None:
                 size = size_in_bytes(plan.size(name) * plan.outputs)
@@ -172,7 +163,7 @@ class Schedule(ABC):
             if helper is not None and phase == "evaluation":
                 yield Due(name, label_party, "received", when, 1)
         for chunk, start in enumerate(range(0, rows, scoring.CHUNK), start=chunks):
-            when, count = When(phase, t, scoring.SCORE_STEP + chunk), min(scoring.CHUNK, rows - start)
+            when, count = (phase, t, scoring.SCORE_STEP + chunk), min(scoring.CHUNK, rows - start)
             product, size = plan.rows_product(count), size_in_bytes(count * plan.outputs)
             yield from self._operand(label_party, second, product, when)
             yield self._reply(label_party, second, product, when)
@@ -191,11 +182,11 @@ class LinearSchedule(Schedule):
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
         plan = self._pass = linear.pass_plan(agreement)
         super().__init__(agreement, lengths, plan.sizes)
-        self._prepared_matrices = linear.round_products(agreement, plan, range(agreement.stopping.rounds))
+        self._matrices = linear.round_products(agreement, plan, range(agreement.stopping.rounds))
 
     def _after(self) -> Iterator[Due]:
         label_party, second = self._holders
-        when = When("release", self.agreement.stopping.rounds, linear.RELEASE_STEP)
+        when = ("release", self.agreement.stopping.rounds, linear.RELEASE_STEP)
         for name in self._pass.names if self.agreement.release else ():
             sender = second if name == label_party else label_party
             size = size_in_bytes(self._pass.size(name) * self._pass.outputs)
@@ -203,12 +194,12 @@ class LinearSchedule(Schedule):
 
     def _setup(self) -> Iterator[Due]:
         yield from self._pass_at(self._pass, 0)
-        yield from self._prepared(prepared_products(*self._prepared_matrices))
+        yield from self._prepared(*self._matrices)
 
     def _pass_at(self, plan: PassPlan, t: int) -> Iterator[Due]:
         """A pass, and what parties without shares send of it."""
         for owner, peer in plan.pairs():
-            yield from self._key(owner, peer, When("setup", t, scoring.KEY_STEP))
+            yield from self._key(owner, peer, ("setup", t, scoring.KEY_STEP))
             for fold in range(len(plan.folds)):
                 product = plan.product(owner, peer, fold)
                 yield from self._product(owner, peer, product, PART_STEP + 1 + fold, t)
@@ -220,13 +211,15 @@ class LinearSchedule(Schedule):
                         yield self._part(name, holder, product.left * product.right, PART_STEP, t)
 
     def _round(self, t: int) -> Iterator[Due]:
-        batches = self.agreement.batches
-        if batches.aims_anew(t):
+        agreement = self.agreement
+        if agreement.batches.aims_anew(t):
             yield from self._pass_at(replace(self._pass, only_targets=True), t)
-        count = self._pass.columns * self._pass.outputs * len(linear.systems_of(batches, t))
-        for turn in range(len(self.agreement.turns)):
+        count = self._pass.columns * self._pass.outputs * len(linear.systems_of(agreement.batches, t))
+        for turn in range(len(agreement.turns)):
             yield from self._trip((count, count), "training", t, turn)
-        yield from self._progress(t)
+        for name in agreement.names:
+            if name not in self._holders:
+                yield Due(agreement.label_party, name, "progress", ("training", t, 0), 1)
 
 
 class TransferSchedule(Schedule):
@@ -243,12 +236,12 @@ class TransferSchedule(Schedule):
     def _setup(self) -> Iterator[Due]:
         (b, a), plan = self.agreement.names, self._plan
         product = transfer.transfer_pass(self.agreement).product(a, b, 0)
-        yield from self._key(a, b, When("setup", 0, scoring.KEY_STEP))
+        yield from self._key(a, b, ("setup", 0, scoring.KEY_STEP))
         yield from self._product(a, b, product, PART_STEP + 1)
         scorings = self.agreement.evaluations_from(0) + 1
         rounds = self.agreement.stopping.rounds
         counted = transfer_round.count_products(plan, self._constants, rounds, scorings)
-        yield from self._prepared(prepared_products(self._constants, counted))
+        yield from self._prepared(self._constants, counted)
 
     def _round(self, t: int) -> Iterator[Due]:
         for step, sizes in enumerate(self._trips):

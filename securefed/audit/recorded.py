@@ -22,7 +22,7 @@ from securefed.files import RunDirectory, read_json, write_json
 from securefed.protocols.agreement import get_objective
 from securefed.protocols.messages import KINDS, MessageKind
 from securefed.protocols.own_gradient.ledger import LedgerEntry
-from securefed.protocols.own_gradient.openings import ALL_LABELS
+from securefed.protocols.own_gradient.openings import ledger_of
 from securefed.transport import Entry, Transcript
 from securefed.transport.transcript import Part
 
@@ -158,11 +158,10 @@ class Recorded:
 
     # The ledger, counted again
 
-    def _opened(self) -> dict[str, Counter[int]]:
-        """Return how many numbers of gradients were opened for each party in each round of training.
+    def ledger(self) -> list[LedgerEntry]:
+        """Count equations against unknowns at the worst exchange of training, from the messages.
 
-        They are counted from the messages, at the end that shows more. The program that writes notes may have
-        left one out.
+        The end that shows more counts. The program that writes notes may have left one out.
         """
         counts: dict[str, dict[str, Counter[int]]] = {
             name: {"opening-request": Counter(), "opening": Counter()} for name in self.names
@@ -173,20 +172,10 @@ class Recorded:
             if entry.phase == "training" and party in counts:
                 numbers = sum(prod(part.shape) for part in message.parts if part.shape)
                 counts[party][entry.kind][entry.round] += numbers
-        return {name: max(ends.values(), key=Counter.total) for name, ends in counts.items()}
-
-    def ledger(self) -> list[LedgerEntry]:
-        """Count equations against unknowns at the worst exchange, as protocols.own_gradient.ledger does."""
-        entries: list[LedgerEntry] = []
-        for party, rounds in self._opened().items():
-            if not rounds:
-                continue
-            labels = party == self.label_party
-            block, unknowns = self.objective.block(labels), int(self.agreed["unknowns"])
-            entries.append(LedgerEntry(party, block, max(rounds.values()), unknowns, False))
-            if not labels:
-                entries.append(LedgerEntry(party, ALL_LABELS, rounds.total(), int(self.agreed["rows"]), True))
-        return sorted(entries, key=lambda e: (e.advisory, -e.ratio))
+        rounds = {name: max(ends.values(), key=Counter.total) for name, ends in counts.items()}
+        opened = {name: (max(each.values(), default=0), each.total()) for name, each in rounds.items()}
+        facts = int(self.agreed["unknowns"]), int(self.agreed["rows"])
+        return ledger_of(self.objective, self.label_party, opened, *facts)
 
     def stated_ledger(self) -> list[LedgerEntry]:
         """Return the result's entries about openings that no transcript here shows."""

@@ -1,31 +1,27 @@
-"""The audit of a run: claims, ledger, receipts, and what each party saw.
-
-    report = audit(result.transcripts, result.to_dict())
-    print(report.to_text())
-    report.passed
-
-`to_html` gives a section for the run's report.html (securefed.audit.page).
-"""
+"""The audit of a run: claims, ledger, receipts, and what each party saw, as text, JSON and HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from html import escape
 from textwrap import wrap
 from typing import Any
 
 from securefed.audit.blind_claims import BLIND
-from securefed.audit.claims import CONTENT, FORM, Claim, Statement
-from securefed.audit.opening_claims import OPENINGS
+from securefed.audit.claims import CONTENT, FORM, OPENINGS, Claim, Statement
 from securefed.audit.recorded import Receipt, Recorded, receipts
 from securefed.crypto import protects
 from securefed.errors import DataError, plain_text
+from securefed.pages import badge, fold, glossary, page, table, term
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.transport import Transcript
 
 CLAIMS: tuple[Statement, ...] = (*CONTENT, *OPENINGS, *BLIND, *FORM)
 WIDTH = 110
+MARKS = {"pass": "pass", "FAIL": "fail", "skip": "part"}
+USED = ("claim", "key-holder", "ledger", "masked", "opened", "receipt", "round", "transcript")
 
 
 @dataclass(frozen=True)
@@ -145,11 +141,38 @@ class AuditReport:
         lines += ["", "receipts", *(f"  {receipt}" for receipt in self.receipts)]
         return "\n".join(lines) + "\n"
 
-    def to_html(self) -> str:
-        """Return a self-contained section of HTML."""
-        from securefed.audit.page import section
+    def to_html(self, *, folded: bool = True) -> str:
+        """Return a section of HTML. The page around it explains terms. `folded` also folds the checks."""
+        mark = "bad" if not self.passed else "part" if self.reservation else "good"
+        counts = self.counts
+        short = f"{counts['pass']} checks passed, {counts['FAIL']} failed, {counts['skip']} skipped"
+        claims, seen = _claims_html(self.claims), "".join(_seen_html(*each) for each in self.seen.items())
+        pieces = [
+            f'<section id="audit"><h2>Audit</h2><p>{badge(short, mark)}</p>',
+            f'<p class="soft">{escape(self.verdict)}</p>',
+            fold(f"All {len(self.claims)} checks", claims) if folded else claims,
+            f'<h3 id="receipts">{term("receipt", "Receipts")}</h3><ul>',
+            *(f"<li>{escape(self._receipt(receipt))}</li>" for receipt in self.receipts),
+            "</ul>",
+            fold("What each party saw", seen + _ledger_html(self.ledger)),
+            "</section>",
+        ]
+        return "\n".join(pieces)
 
-        return section(self)
+    def _receipt(self, receipt: Receipt) -> str:
+        """A comparison of two parties' messages; one side alone knows what the parties found at the end."""
+        peers = (self.recorded.result or {}).get("peers", {})
+        told = peers.get(receipt.second, {}).get("transcripts")
+        word = "they agree" if told == "agree" else told
+        if receipt.compared or told is None:
+            return str(receipt)
+        return f"{receipt.first} and {receipt.second} compared fingerprints at the end of the run: {word}"
+
+
+def whole_page(report: AuditReport) -> str:
+    """Return the audit as a page of its own."""
+    title = f"Audit of {report.recorded.run or 'a run'}"
+    return page(title, f"<h1>{escape(title)}</h1>{report.to_html(folded=False)}{glossary(USED)}")
 
 
 def audit(
@@ -208,3 +231,34 @@ def _table(rows: list[Seen]) -> list[str]:
         lines.append(f"{what}{under}")
         lines.append(f"         reveals {row.reveals}")
     return lines
+
+
+def _claims_html(claims: list[Claim]) -> str:
+    rows = "".join(
+        f'<tr><td><span class="{MARKS[claim.word]}">{claim.word}</span></td><td>{escape(claim.text)}<br/>'
+        f'<span class="evidence">{escape(claim.evidence)}</span></td></tr>'
+        for claim in claims
+    )
+    return f'<h3 id="claims">{term("claim", "Claims")}</h3><table><tbody>{rows}</tbody></table>'
+
+
+def _seen_html(name: str, listed: list[Seen]) -> str:
+    rows = []
+    for row in listed:
+        how = f"{row.protection} (key of {row.key})" if row.key else row.protection
+        rows.append((row.peer, row.kind, f"{row.messages:,}", f"{row.bytes:,}", how, row.reveals))
+    head = ("from", "message", "count", "bytes", "protection", "what it reveals")
+    return f"<h3>What {escape(name)} saw</h3>{table(head, rows, numbers=(2, 3))}"
+
+
+def _ledger_html(entries: list[LedgerEntry]) -> str:
+    word = term("ledger", "Ledger")
+    title = f'<h3 id="ledger">{word}: opened numbers against the secrets they depend on</h3>'
+    if not entries:
+        return f"{title}<p>Empty: no gradient was opened to anybody.</p>"
+    rows = []
+    for e in entries:
+        block = f"{e.block} (estimate)" if e.advisory else e.block
+        rows.append((e.party, block, f"{e.equations:,}", f"{e.unknowns:,}", f"{e.ratio:.2f}", e.verdict))
+    head = ("party", "secrets", "numbers", "secrets, how many", "ratio", "verdict")
+    return title + table(head, rows, numbers=(2, 3, 4))

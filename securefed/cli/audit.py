@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from securefed.audit.page import whole_page
 from securefed.audit.recorded import read_run, transcript_paths
-from securefed.audit.report import audit
+from securefed.audit.report import audit, whole_page
 from securefed.cli.terminal import Terminal
 from securefed.errors import DataError, plain_text
 from securefed.files import check_writable, write_atomically

@@ -13,9 +13,8 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
-from securefed.audit.page import whole_page
 from securefed.audit.recorded import read_run
-from securefed.audit.report import audit
+from securefed.audit.report import audit, whole_page
 from securefed.cli.demo_parties import HELPER, LABEL_PARTY, TITLE, DemoFailed, DemoRun, demo_data
 from securefed.cli.entry import Stopped
 from securefed.cli.terminal import Terminal, interruptible

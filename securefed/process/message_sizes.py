@@ -19,7 +19,7 @@ from securefed.crypto import cross_lengths, find_kind, key_kind
 from securefed.crypto.shares import size_in_bytes
 from securefed.data.psi import MAX_IDS, MOST_PSI_BYTES
 from securefed.process.own_data import COUNT_BYTES
-from securefed.protocols.agreement import Agreement, get_objective
+from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.scoring import CHUNK, ModelPart
 from securefed.protocols.messages import KINDS, fixed_sizes
 from securefed.protocols.own_gradient.sides import TransferScorer
@@ -75,11 +75,10 @@ def _blind_score_sizes(agreement: Agreement, key_bits: int, part: ModelPart) -> 
 
 def _opening_sizes(agreement: Agreement) -> dict[str, int]:
     """Contributions of a batch, and masked sums over its rows for each parameter of a model."""
-    batch, width = agreement.batches.effective_size, agreement.width
-    shape = get_objective(agreement.objective).encrypted_shape(batch, width)
+    shape = agreement.encrypted_shape
     if agreement.exact:
         shape = (*shape, 2)[:2]
-    sums = ceil(max(member.parameters for member in agreement.members) / width)
+    sums = ceil(max(member.parameters for member in agreement.members) / agreement.width)
     opened = _array_bytes(agreement, shape, sums)
     return {
         "contribution": _array_bytes(agreement, shape),

@@ -215,9 +215,17 @@ class Agreement:
     def names(self) -> tuple[str, ...]:
         return tuple(m.name for m in self.members)
 
+    def member(self, name: str) -> Member:
+        return next(m for m in self.members if m.name == name)
+
     @property
     def label_party(self) -> str:
         return self.members[-1].name
+
+    @property
+    def others(self) -> list[str]:
+        """Everybody but the label party."""
+        return [*self.names[:-1], *([] if self.key_holder is None else [self.key_holder])]
 
     @property
     def mutual(self) -> bool:
@@ -248,8 +256,7 @@ class Agreement:
         """Return whether the party `name` opens sums at local step `step`."""
         if self.exact:
             return False
-        member = next(m for m in self.members if m.name == name)
-        return step == 0 or not member.is_linear
+        return step == 0 or not self.member(name).is_linear
 
     def evaluates_after(self, round_: int) -> bool:
         """Return whether an evaluation follows the round."""
@@ -292,6 +299,11 @@ class Agreement:
         """Count how often a row is scored from that round on, without early stopping."""
         evaluations = sum(map(self.evaluates_after, range(round_, self.stopping.rounds)))
         return evaluations if self.batches.folds == 1 else min(1, evaluations)
+
+    @property
+    def encrypted_shape(self) -> tuple[int, ...]:
+        """The shape of a party's encrypted matrix during a round."""
+        return get_objective(self.objective).encrypted_shape(self.batches.effective_size, self.width)
 
     def unknowns(self) -> int:
         """Count the secrets that stay fixed between two exchanges."""

@@ -295,7 +295,7 @@ class PartyLoop(ABC):
         reason = self._tracker.update(t, metric)
         best = metric is not None and self._tracker.best_now
         code = (VERDICTS.index(reason) + len(VERDICTS) * best).to_bytes(1, "little")
-        for name in [*agreement.names[:-1], *([] if agreement.mutual else [str(agreement.key_holder)])]:
+        for name in agreement.others:
             link.send(name, "verdict", code, round=t)
         return reason, best
 

@@ -13,8 +13,7 @@ import pytest
 
 from securefed import GeneralisedLinear, Party
 from securefed.audit import CLAIMS, audit, write_transcripts
-from securefed.audit.page import whole_page
-from securefed.audit.report import AuditReport
+from securefed.audit.report import AuditReport, whole_page
 from securefed.cli.entry import main
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.transport import Transcript

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from securefed.audit import audit
-from securefed.audit.page import whole_page
+from securefed.audit.report import whole_page
 from securefed.pages import GLOSSARY, page, table, term
 from securefed.report.page import render
 from tests.report.browser import look, needs_browser

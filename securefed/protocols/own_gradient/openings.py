@@ -12,7 +12,7 @@ Only blind training prevents that (docs/threat-model.md).
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -22,9 +22,9 @@ from securefed.crypto.fixed import PRIVATE_BITS, Floats, Multipliers, as_multipl
 from securefed.crypto.keyholder import OpeningMemory
 from securefed.crypto.scheme import Mask, Masked
 from securefed.errors import ShapeError
-from securefed.protocols.agreement import Agreement, Member, get_objective
+from securefed.protocols.agreement import Agreement, Member, Objective, get_objective
 from securefed.protocols.channel import Channel, Keyring
-from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry, LedgerWarning
+from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry
 from securefed.transport import Link
 
 ALL_LABELS = "labels over all rounds"
@@ -94,10 +94,9 @@ async def serve(
     """Answer one opening request as the key-holder."""
     channel = Channel(link, requester, round_, step)
     blob = await channel.hear("opening-request")
-    member = next(m for m in agreement.members if m.name == requester)
     with link.activity("open"):
         masked = holder.public.load_masked(blob)
-        check_sums(masked, agreement, member)
+        check_sums(masked, agreement, agreement.member(requester))
         book(ledger, agreement, requester, holder.memory, round_)
         answer = holder.open(masked).to_bytes()
     channel.checked("opening-request", "ciphertexts", "laid out as agreed", "not seen")
@@ -110,28 +109,17 @@ def check_sums(masked: Masked, agreement: Agreement, member: Member) -> None:
     entries = prod(masked.shape)
     if entries != member.parameters:
         raise ShapeError(f"{member.name} asks to open {entries} sums, {member.parameters} were agreed")
-    check_room(masked, agreement, PRIVATE_BITS + _encrypted_shape(agreement)[0].bit_length())
+    check_room(masked, agreement, PRIVATE_BITS + agreement.encrypted_shape[0].bit_length())
     if agreement.value_bits:
-        masked.check_sums(_encrypted_shape(agreement), entries // agreement.width)
-
-
-def _encrypted_shape(agreement: Agreement) -> tuple[int, ...]:
-    """Return the shape of a party's encrypted matrix."""
-    objective = get_objective(agreement.objective)
-    return objective.encrypted_shape(agreement.batches.effective_size, agreement.width)
-
-
-def _width(agreement: Agreement, more_bits: int) -> int:
-    # Terms are rounded up to whole bits where they arrive and where they are passed on; and two for signs.
-    return agreement.value_bits + 2 * len(agreement.members).bit_length() + more_bits + 2
+        masked.check_sums(agreement.encrypted_shape, entries // agreement.width)
 
 
 def check_room(masked: Masked, agreement: Agreement, more_bits: int) -> None:
-    """Raise ShapeError for more ciphertexts than the values take, each of the agreed size plus
-    `more_bits`.
-    """
+    """Raise ShapeError for more ciphertexts than values of the agreed size plus `more_bits` take."""
     if agreement.value_bits:
-        masked.check_room(_width(agreement, more_bits))
+        # Terms are rounded up to whole bits where they arrive and where they go on; and two for signs.
+        rounding = 2 * len(agreement.members).bit_length() + 2
+        masked.check_room(agreement.value_bits + rounding + more_bits)
 
 
 def book(
@@ -144,9 +132,8 @@ def book(
     """
     if agreement.emulates_blind:
         return
-    member = next(m for m in agreement.members if m.name == party)
-    labels = party == agreement.label_party
-    block, equations = get_objective(agreement.objective).block(labels), member.parameters
+    labels, equations = party == agreement.label_party, agreement.member(party).parameters
+    block = get_objective(agreement.objective).block(labels)
     memory = OpeningMemory() if memory is None else memory
     before = memory.count(f"{party}: {block}, round {round_}", equations)
     ledger.count(party, block, equations, agreement.unknowns(), round_=round_, over_attempts=before)
@@ -164,23 +151,35 @@ def row_by_row(multipliers: Multipliers, rows: int) -> bool:
     )
 
 
+def ledger_of(
+    objective: Objective, label_party: str, opened: Mapping[str, tuple[int, int]], unknowns: int, rows: int
+) -> list[LedgerEntry]:
+    """Return the entries, the worst first. `opened`: each party's numbers in its worst round, and in all."""
+    entries = []
+    for party, (worst, total) in opened.items():
+        labels = party == label_party
+        if total:
+            entries.append(LedgerEntry(party, objective.block(labels), worst, unknowns, False))
+        if total and not labels:
+            entries.append(LedgerEntry(party, ALL_LABELS, total, rows, True))
+    return sorted(entries, key=lambda e: (e.advisory, -e.ratio))
+
+
 def ledger_after(agreement: Agreement, rounds: int) -> list[LedgerEntry]:
-    """Return the entries of all parties after `rounds` rounds, the worst first; empty if nothing is opened.
+    """Return the entries of all parties after `rounds` rounds.
 
     Openings follow from the agreement alone. So a plan warns before a run, a party refuses before it starts,
     and a resumed run knows what was opened before its interruption.
     """
-    if agreement.reveal == "nothing" or agreement.exact or rounds < 1:
+    if agreement.reveal == "nothing" or agreement.emulates_blind:
         return []
-    ledger = Ledger(allow_determined=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LedgerWarning)
-        for t in range(rounds):
-            for name in agreement.names:
-                for step in range(agreement.algorithm.local_steps):
-                    if agreement.opens_at(name, step):
-                        book(ledger, agreement, name, round_=t)
-    return ledger.entries
+    opened = {}
+    for name, parameters in ((m.name, m.parameters) for m in agreement.members):
+        steps = range(agreement.algorithm.local_steps)
+        each = parameters * sum(agreement.opens_at(name, step) for step in steps)
+        opened[name] = each, rounds * each
+    objective, rows = get_objective(agreement.objective), agreement.batches.rows
+    return ledger_of(objective, agreement.label_party, opened, agreement.unknowns(), rows)
 
 
 def refusal(agreement: Agreement) -> LedgerEntry | None:

@@ -303,12 +303,11 @@ async def _all_stored(link: Link, agreement: Agreement, t: int) -> None:
     if not agreement.blurs:
         return
     label_party = agreement.label_party
-    others = [*agreement.names[:-1], *([] if agreement.mutual else [str(agreement.key_holder)])]
     if link.name != label_party:
         link.send(label_party, "received", b"\1", round=t)
         await link.receive("received", label_party, round=t)
         return
-    for name in others:
+    for name in agreement.others:
         await link.receive("received", name, round=t)
-    for name in others:
+    for name in agreement.others:
         link.send(name, "received", b"\1", round=t)
