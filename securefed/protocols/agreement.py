@@ -1,8 +1,8 @@
 """The facts about each objective, and the public settings that all parties agree on before the first round.
 
-A party derives every public fact from the agreement alone: batches, turns, due messages, openings a round,
-and the final solvability ledger. Settings check values one by one; the agreement checks that they fit each
-other. No other code compares an objective's name: it asks the entry here (docs/extending.md).
+Every public fact follows from the agreement: batches, turns, due messages, openings, the final ledger.
+Settings check values one by one, the agreement that they fit each other. No other code compares an
+objective's name: it asks the entry here (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ class Objective:
     parties: int | None = None
     """The exact number of parties. None: two or more."""
     same_people: bool = True
-    """Every party has all rows, and every row has a label. The order of the rows may identify people.
-
-    Otherwise parties share only some people, of which some have labels. Prediction then does not need the
-    label party's columns.
+    """Every party has all rows, and every row has a label. Otherwise parties share only some people, of which
+    some have labels, and prediction does not need the label party's columns.
     """
     given_away: str = ""
     """One line on what own gradients show by design and a user may not expect."""
@@ -106,9 +104,8 @@ class TrustWarning(UserWarning):
 def trust_lines(scheme: str, reveal: str, objective: str) -> list[str]:
     """Return every line that an operator must read before a run in this mode.
 
-    Under CKKS with own gradients a cheating peer gets the secret key: a party cannot see whether a request is
-    an honest sum of products. One with a crafted c1 shows twenty coefficients of the key in each opened
-    number. Paillier's requests show values.
+    With own gradients a party cannot see whether a request is an honest sum of products. Under CKKS one with
+    a crafted c1 shows twenty coefficients of the key in each opened number. Paillier's requests show values.
     """
     if reveal != "own-gradient" or not protects(scheme):
         return []
@@ -127,7 +124,7 @@ def halved_precision(precision: int) -> int:
 
 
 FRACTION_BITS = 32
-"""Fraction bits of contributions and scores (securefed.protocols.own_gradient.sides, scorers)."""
+"""Fraction bits of contributions and scores."""
 
 
 def encoded_bits(bound: float) -> int:
@@ -275,9 +272,7 @@ class Agreement:
 
     @property
     def training_precision(self) -> int:
-        """Bits after the point of a score during training. Scores of two stages show no more bits than one
-        score at `score_precision`.
-        """
+        """Bits after the point of a score in training. Two stages show no more than one `score_precision`."""
         return self.score_precision if self.batches.stages == 1 else halved_precision(self.score_precision)
 
     @property

@@ -121,9 +121,18 @@ class Channel:
         """Record that this party asked to open the block."""
         self._note("requested", kind, shape=list(masked.shape), ciphertexts=masked.ciphertexts)
 
-    def opened(self, kind: str, masked: Masked) -> None:
-        """Record that this key-holder opened the block for the peer."""
-        self._note("opened", kind, shape=list(masked.shape), ciphertexts=masked.ciphertexts)
+    async def open_for(
+        self, request: str, opening: str, holder: KeyHolder, check: Callable[[Masked], None], *checks: str
+    ) -> None:
+        """Answer a request of the peer as its key-holder if `check` passes. `checks`: for the record."""
+        blob = await self.hear(request)
+        with self.link.activity("open"):
+            masked = holder.public.load_masked(blob)
+            check(masked)
+            answer = holder.open(masked).to_bytes()
+        self.checked(request, *checks, "not seen")
+        self._note("opened", opening, shape=list(masked.shape), ciphertexts=masked.ciphertexts)
+        self.tell(opening, answer)
 
     def _note(self, event: str, kind: str, **detail: Any) -> None:
         place = self.peer, self.round, self.step, self.link.phase

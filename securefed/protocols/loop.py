@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper, Serial
 from securefed.data.columns import column_bits
-from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.channel import note_agreement
 from securefed.protocols.own_gradient.ledger import Ledger
@@ -79,13 +78,6 @@ class PartyContext:
     """The score guard of a scored party. None: make a new one."""
     on_scoring: Callable[[Round], None] | None = None
     """Called before a model is scored. A checkpoint written now repeats the question, not the round."""
-
-    @property
-    def key(self) -> KeyHolder:
-        """The key of a party that only holds a key."""
-        if self.holder is None:
-            raise SettingError("keys: the key-holder has no key")
-        return self.holder
 
     def guarding(self, name: str, features: Array) -> PartyContext:
         """Return a context with a guard that knows the entropy of these columns, unless it is set already."""
@@ -194,7 +186,8 @@ class PartyLoop(ABC):
         await self._end(link)
         return outcome
 
-    async def _begin(self, link: Link) -> None:  # noqa: B027  # nothing to do is allowed
+    @abstractmethod
+    async def _begin(self, link: Link) -> None:
         """Exchange keys and prepare before the first round."""
 
     def _aim(self, targets: Array | None) -> None:  # noqa: B027  # likewise
@@ -209,8 +202,7 @@ class PartyLoop(ABC):
     async def _before_scores(self, link: Link, t: int) -> None:
         """Fix the question of an evaluation, and report it before any party is asked.
 
-        A party that is killed after this asks the same question again. It gets the same answer, and the score
-        ledgers count it once.
+        A party that is killed after this asks the same question again. The score ledgers count it once.
         """
         if self._repeats:
             return
@@ -226,15 +218,13 @@ class PartyLoop(ABC):
     def _forget_question(self) -> None:  # noqa: B027  # likewise
         """Let later questions follow from new secrets.
 
-        A peer may have lost later rounds, or say so. Their evaluations then come again, and they must not be
-        answered and judged twice under one key.
+        A peer may have lost later rounds, or say so. Then their evaluations come again, and must not be
+        answered twice under one key.
         """
 
     @abstractmethod
     async def _scores(self, link: Link, rows: Array | None, t: int, fold: int) -> Array | None:
-        """Take part in an evaluation of the model without `fold`. Return the scores at the label party, else
-        None.
-        """
+        """Take part in evaluating the model without `fold`. Return scores at the label party, else None."""
 
     async def _end(self, link: Link) -> None:  # noqa: B027  # likewise
         """Finish after the last round."""

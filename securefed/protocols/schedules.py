@@ -5,9 +5,9 @@
     FedBCD(local_steps=5, order="sequential")   Algorithm 3, FedBCD-s: one party after the other
     FedBCD(local_steps=50, proximal=0.1)        FedPBCD-p: with the pull back to where the round began
 
-One loop runs them all. Round t takes the batch `Batches.batch(t)` and exchanges. It then makes `local_steps`
-updates at the rate `rate(t)` on that batch, while the other parties' values stay fixed. Rounds count from 0.
-Nothing in this module depends on data: every party computes it for itself.
+One loop runs them all. Round t exchanges, and makes `local_steps` updates at the rate `rate(t)` on
+`Batches.batch(t)`, while the others' values stay fixed. Rounds count from 0. Nothing here depends on data:
+every party computes it for itself.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ PRECISE = 1200
 LEAST_HELD_OUT = 10
 """Fewer rows than this cannot measure a model."""
 Reason = Literal["target", "rounds", "no progress"]
-
-
 PULL = "Weight of the pull back to the parameters at the round's start."
 
 
@@ -135,10 +133,10 @@ class InverseSqrtParties(_Rate):
 class Automatic(Declared):
     """A step for each party from the curvature of its own columns (securefed.protocols.steps).
 
-    Round t makes the returned fraction of that step. It is 1 with the full batch. With batches of a `share`
-    of the rows it falls, since one batch says little about the others. An `accelerated` run makes longer
-    steps and adds `momentum(t)` of the last one: Chebyshev's recurrence, the fastest sure one for a quadratic
-    loss (docs/proofs.md). It restarts every `again` rounds, `restarts` times.
+    Round t makes the returned fraction of that step: 1 with the full batch, and less with batches of a
+    `share` of the rows, since one says little about the others. An `accelerated` run makes longer steps and
+    adds `momentum(t)` of the last one: Chebyshev's recurrence, the fastest sure one for a quadratic loss
+    (docs/proofs.md). It restarts every `again` rounds, `restarts` times.
     """
 
     share: float = setting(1.0, number(above=0.0), "Part of the rows in a batch.")
@@ -162,11 +160,11 @@ class Automatic(Declared):
 
 
 def automatic_rounds(parties: int) -> int:
-    """Return the rounds of rounds="auto", from the public bound on accelerated rounds.
+    """Return the rounds of rounds="auto", from the public bound on accelerated rounds (docs/proofs.md).
 
-    F(theta_t) - min F is at most |theta*|^2 / (2 (2t + 1)^2) in the norm of P^-1 (docs/proofs.md). That
-    norm has `parties` times a party's own curvature. Where columns of parties do not cancel each other, it is
-    below `parties` times the fit's gain. Further rounds then change less than 1 / PRECISE of that gain.
+    F(theta_t) - min F is at most |theta*|^2 / (2 (2t + 1)^2) in the norm of P^-1. That norm has `parties`
+    times a party's own curvature. Where columns of parties do not cancel each other, it is below `parties`
+    times the fit's gain. Further rounds then change less than 1 / PRECISE of that gain.
     """
     check_integer("parties", parties, least=1)
     return math.ceil((math.sqrt(PRECISE * parties) - 1.0) / 2.0)

@@ -92,16 +92,13 @@ async def serve(
     step: int,
 ) -> None:
     """Answer one opening request as the key-holder."""
-    channel = Channel(link, requester, round_, step)
-    blob = await channel.hear("opening-request")
-    with link.activity("open"):
-        masked = holder.public.load_masked(blob)
+
+    def check(masked: Masked) -> None:
         check_sums(masked, agreement, agreement.member(requester))
         book(ledger, agreement, requester, holder.memory, round_)
-        answer = holder.open(masked).to_bytes()
-    channel.checked("opening-request", "ciphertexts", "laid out as agreed", "not seen")
-    channel.opened("opening", masked)
-    channel.tell("opening", answer)
+
+    channel = Channel(link, requester, round_, step)
+    await channel.open_for("opening-request", "opening", holder, check, "ciphertexts", "laid out as agreed")
 
 
 def check_sums(masked: Masked, agreement: Agreement, member: Member) -> None:

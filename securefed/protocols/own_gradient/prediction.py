@@ -1,19 +1,13 @@
 """Scores for the label party, blurred (protocols.scoring.blur). No party learns anything else.
 
-Generalised linear: H = sum of the parties' parts.
+    linear     score-part      k -> label party        its part of H, encrypted
+               score-request   label party -> opener   the sum with its own part, masked
+               score-opening   opener -> label party   the sum, still masked
+    transfer   score-model     A -> B                  Phi under A's key
+               scores          B -> A                  Phi . u^B of each row, blurred, masked, and the mask
 
-    1. k -> label party         score-part: its part, encrypted (own key with two parties, else the
-       key-holder's)
-    2. label party -> opener    score-request: the sum with its own part, masked
-    3. opener -> label party    score-opening: the sum, still masked
-
-Transfer: the score of B's row is Phi . u^B.
-
-    1. A -> B                   score-model: Phi under A's key
-    2. B -> A                   scores: Phi . u_i for each row, blurred and masked, and the mask
-
-The result is re-randomised and at a public scale. B cannot see into Phi. New ciphertexts are a new question
-with new noise, so A sends the same ones when it asks again.
+In transfer the result is re-randomised and at a public scale. B cannot see into Phi. New ciphertexts are a
+new question with new noise, so A sends the same ones when it asks again.
 """
 
 from __future__ import annotations
@@ -24,6 +18,7 @@ from typing import Any
 
 from securefed.crypto import FixedPoint, KeyHolder, Mapper
 from securefed.crypto.fixed import Floats
+from securefed.crypto.scheme import Masked
 from securefed.errors import DataError, FormatError, SettingError, ShapeError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
 from securefed.protocols.channel import LENGTH, Channel, Keyring, distribute_keys, note_agreement
@@ -45,7 +40,7 @@ def score_program(
 ) -> Program:
     """Return one party's program that scores `rows` rows by a model whose owners know their parameters.
 
-    The label party's program returns the scores, the others' None. A key-holder party has no `scorer`.
+    A key-holder party has no `scorer`.
     """
 
     async def program(link: Link) -> Floats | None:
@@ -78,12 +73,12 @@ class Scores:
             return await self._transfer_ask(scorer)
         if features is None:
             raise DataError("scores: no rows to score")
-        if asks and isinstance(scorer, LinearScorer):
-            return await self._linear_ask(scorer.part(features))
-        if isinstance(scorer, LinearScorer):
-            await self._linear_answer(scorer, features)
-        else:
+        if isinstance(scorer, TransferScorer):
             await self._transfer_answer(scorer, features)
+        elif asks:
+            return await self._linear_ask(scorer.part(features))
+        else:
+            await self._linear_answer(scorer, features)
         return None
 
     def _channel(self, peer: str) -> Channel:
@@ -167,12 +162,11 @@ async def serve_scores(
     Raises ShapeError for more than one score a row or more room than scores take. `rows` is None if unknown.
     """
     label_party = agreement.label_party
-    masked = holder.public.load_masked(await link.receive("score-request", label_party, round=round_))
-    if len(masked.shape) != 1 or (rows is not None and masked.shape != (rows,)):
-        raise ShapeError(f"{label_party} asks for scores of shape {masked.shape}, ({rows},) expected")
-    check_room(masked, agreement, 0)
-    opened = holder.open(masked).to_bytes()
+
+    def check(masked: Masked) -> None:
+        if len(masked.shape) != 1 or (rows is not None and masked.shape != (rows,)):
+            raise ShapeError(f"{label_party} asks for scores of shape {masked.shape}, ({rows},) expected")
+        check_room(masked, agreement, 0)
+
     channel = Channel(link, label_party, round_)
-    channel.checked("score-request", "shape", "ciphertexts", "not seen")
-    channel.opened("score-opening", masked)
-    channel.tell("score-opening", opened)
+    await channel.open_for("score-request", "score-opening", holder, check, "shape", "ciphertexts")

@@ -12,25 +12,14 @@ on the parameters (`is_linear`), one opening serves all Q steps.
 
 *Linear* (equation 2): E = residuals less the party's own part (S), multipliers = jacobian of its model.
 
-*Transfer*, two parties: A has labels for some of its rows, B has none. Each maps its columns to a hidden
-representation, u = act(X W + b). With Phi = mean of y_l u_l^A over A's labelled rows, B's row i has the score
-phi_i = Phi . u_i^B. The loss, over the n overlapping rows of a batch (w_i = 1 where the row is labelled, else
-0, which both know):
-
-    L = 1/n sum_i [ w_i (log 2 - y_i phi_i / 2 + phi_i^2 / 8) + gamma |u_i^A - u_i^B|^2 ] + l2/2 |W|^2
-
-The gradient by u_i^B, times n, is  w_i (-y_i Phi / 2 + Phi Phi' u_i^B / 4) - 2 gamma u_i^A + 2 gamma u_i^B.
-So A sends only
+*Transfer*, two parties (docs/protocols.md#what-is-optimised). The gradient by u_i^B, times n, is
+C_i + w_i M u_i^B + 2 gamma u_i^B. So A sends only
 
     C_i = -w_i y_i Phi / 2 - 2 gamma u_i^A   (n x h)   and   M = Phi Phi' / 4   (h x h),
 
 and B only u^B (n x h) and S = sum_i w_i u_i^B u_i^B' (h x h): one contribution of n + h rows and h columns.
-At a local step B opens its parameter gradient, which is linear in C and M. A opens sums that are linear in
-u^B and S:
-
-    n dL/dPhi = -1/2 sum_i w_i y_i u_i^B + 1/4 S Phi.
-
-M is scaled by sqrt(n) and S by 1/sqrt(n), so that both blocks have multipliers of similar size.
+B opens its gradient, linear in C and M; A opens n dL/dPhi = -1/2 sum_i w_i y_i u_i^B + 1/4 S Phi. M is scaled
+by sqrt(n) and S by 1/sqrt(n), so that both blocks have multipliers of similar size.
 """
 
 from __future__ import annotations
@@ -69,11 +58,10 @@ class LinearScorer:
     margin_bound: float
 
     def content(self) -> bytes:
-        """Return the bytes that determine the part besides the row."""
+        """Return what determines the part besides the row."""
         return type(self.model).__name__.encode() + self.model.parameters.tobytes()
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """For a file."""
         return dict(self.model.to_arrays())
 
     def part(self, features: Array) -> Array:
@@ -97,11 +85,10 @@ class TransferScorer:
         return FixedPoint(self.bound, FRACTION_BITS)
 
     def content(self) -> bytes:
-        """Return B's bytes that determine a score besides the row."""
+        """Return what determines a score besides the row (B)."""
         return self.model.activation.encode() + self.model.parameters.tobytes()
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """For a file."""
         phi = {} if self.phi is None else {"phi": self.phi}
         return {**self.model.to_arrays(), **phi}
 
@@ -157,8 +144,7 @@ class Side(ABC):
     def multipliers(self) -> Array | Multipliers:
         """Return the multipliers; a large tensor yields blocks.
 
-        A class may also have `sums(E)`, a shorter way to the same sums of an E in the clear. Plain runs use
-        it.
+        Plain runs use `sums(E)` of a class that has it: a shorter way to the same sums of an E in the clear.
         """
 
     @abstractmethod
@@ -283,15 +269,12 @@ class TransferSide(Side):
         l2: float,
         activation_bound: float,
     ) -> None:
-        """Prepare the side.
-
-        `overlap` has this party's row numbers of the overlapping rows, in the agreed order, and `labelled`
+        """`overlap` has this party's row numbers of the overlapping rows, in the agreed order, and `labelled`
         their w. `labels` (A only) are -1, +1 or NaN (unlabelled) for each of this party's rows.
         """
         self.model = model
-        self._features = features
+        self._features, self._labels = features, labels
         self._overlap, self._weights = overlap, labelled.astype(np.float64)
-        self._labels = labels
         self._gamma, self._l2 = gamma, l2
         self._bound = activation_bound if model.activation == "relu" else 1.0
         if labels is not None:
@@ -337,7 +320,7 @@ class TransferSide(Side):
         return (len(self._rows) + self.model.width, self.model.width)
 
     def multipliers(self) -> Multipliers:
-        """Return the multipliers, of shape (h, d + 1, n + h).
+        """Return them, of shape (h, d + 1, n + h).
 
         B's of C_i are x_ia act'(z_ij), and those of a row of M the sum of these over the labelled rows' u^B.
         A's of u_i^B and S are q_aj times Phi's gradient terms, plus alignment for u_i^B.

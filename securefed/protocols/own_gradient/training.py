@@ -5,10 +5,9 @@ A data party's round t (Algorithms 1 to 3):
     parallel     exchange with all; Q local steps, with openings where the agreement has them
     sequential   for each party in turn: it gets the others' newest contributions and makes its Q local steps
 
-The paper's Exchange(U) brings encrypted contributions to H to the parties that need them: between two parties
-under their own keys, through the label party (star), or from each to each (pairwise). docs/protocols.md has
-the messages. A local step is theta <- optimiser(theta, g + mu (theta - theta_start)), with g from opened sums
-and the party's own rows. The batch and the others' values stay fixed during the Q steps.
+docs/protocols.md#own-gradients has the messages. A local step is theta <- optimiser(theta, g + mu (theta -
+theta_start)), with g from opened sums and the party's own rows. The batch and the others' values stay fixed
+during the Q steps.
 
 A data party learns its own aggregated parameter gradients: one a round if its model is linear, else Q. The
 label party also learns the scores of the evaluation rows. A key-holder learns nothing.
@@ -17,7 +16,6 @@ label party also learns the scores of the evaluation rows. A key-holder learns n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
@@ -30,46 +28,37 @@ from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
 from securefed.protocols.channel import Channel, Keyring, distribute_keys
 from securefed.protocols.loop import PartyContext, PartyLoop, State, part_of
-from securefed.protocols.own_gradient.openings import (
-    ask,
-    ask_sums,
-    levelled,
-    serve,
-    take,
-)
+from securefed.protocols.own_gradient.openings import ask, ask_sums, levelled, serve, take
 from securefed.protocols.own_gradient.prediction import Scores, serve_scores
 from securefed.protocols.own_gradient.sides import LinearSide, Side, TransferScorer
 from securefed.protocols.steps import Optimiser, OwnSteps
 from securefed.transport import Link
 
 
-@dataclass(frozen=True)
-class PeerSum:
-    """The encrypted sum that a party holds after an exchange."""
-
-    encrypted: Encrypted
-    included: bool
-    """Whether the sum includes the party's own contribution of the round's start."""
-
-
 class Exchange:
-    """One party's part in the exchanges of a run."""
+    """One party's part in the exchanges of a run, the paper's Exchange(U).
+
+    It brings encrypted contributions to H to the parties that need them: between two parties under their own
+    keys, through the label party (star), or from each to each (pairwise).
+    """
 
     def __init__(self, link: Link, agreement: Agreement, keys: Keyring, side: Side) -> None:
         self._link, self._agreement, self._keys, self._side = link, agreement, keys, side
         self._me, self._label = link.name, agreement.label_party
         self._star = not agreement.mutual and agreement.exchange == "star"
         """Contributions go to the label party alone."""
+        self.included = self._star and self._me != self._label and agreement.algorithm.order == "parallel"
+        """A sum of the others' contributions also has this party's own of the round's start."""
         self._parts: dict[str, Encrypted] = {}
         """The newest contributions of other parties."""
 
-    async def all(self, round_: int) -> PeerSum:
+    async def all(self, round_: int) -> Encrypted:
         """Exchange({1 .. K}): return this party's sum. Parallel schedules start a round with it."""
         others = [name for name in self._agreement.names if name != self._me]
         if not (self._star and self._me == self._label):
             await self._share(self._me, round_)
         if self._star and self._me != self._label:
-            return PeerSum(await self._receive("residual", self._label, round_), True)
+            return await self._receive("residual", self._label, round_)
         for name in others:
             await self._share(name, round_)
         received = self._sum(others)
@@ -77,7 +66,7 @@ class Exchange:
             total = self._encrypt() + received  # the fresh term re-randomises the sum
             for name in others:
                 self._send(name, "residual", total, round_)
-        return PeerSum(received, False)
+        return received
 
     async def before_turns(self, round_: int) -> None:
         """Sequential: share the contributions of all later turns. With a star the label party sends none."""
@@ -86,7 +75,7 @@ class Exchange:
             for position, name in enumerate(later, start=1):
                 await self._share(name, round_, position)
 
-    async def for_turn(self, round_: int, turn: str) -> PeerSum | None:
+    async def for_turn(self, round_: int, turn: str) -> Encrypted | None:
         """Sequential: return the sum of the others' newest contributions at the party of this turn."""
         others = [name for name in self._agreement.names if name != turn]
         if self._agreement.mutual:
@@ -96,8 +85,8 @@ class Exchange:
                 self._parts[self._label] = self._encrypt()  # the fresh term re-randomises the sum
                 self._send(turn, "residual", self._sum(others), round_)
             if self._me == turn:
-                return PeerSum(await self._receive("residual", self._label, round_), False)
-        return PeerSum(self._sum(others), False) if self._me == turn else None
+                return await self._receive("residual", self._label, round_)
+        return self._sum(others) if self._me == turn else None
 
     async def after_turn(self, round_: int, turn: str) -> None:
         """Sequential: Exchange({k, K}) after party k's local steps."""
@@ -154,7 +143,9 @@ class DataParty(PartyLoop):
         steps: OwnSteps | None = None,
     ) -> None:
         super().__init__(agreement, context)
-        self._side, self._optimiser, self._steps = side, optimiser, steps
+        self.side = side
+        """This party's side of the objective."""
+        self._optimiser, self._steps = optimiser, steps
         self._start = self._previous = side.parameters
         """Parameters at the start of the run, and of the last round."""
         if agreement.scores_rows and context.evaluation is None:
@@ -162,33 +153,28 @@ class DataParty(PartyLoop):
                 "evaluate_every: evaluations were agreed, and there are no rows to evaluate on"
             )
 
-    @property
-    def side(self) -> Side:
-        """This party's side of the objective."""
-        return self._side
-
     def _model_state(self) -> State:
         moments = {f"{OPTIMISER}{name}": array for name, array in self._optimiser.state().items()}
-        return {"parameters": self._side.parameters, "previous": self._previous, **moments}
+        return {"parameters": self.side.parameters, "previous": self._previous, **moments}
 
     def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         self._optimiser.restore(part_of(state, OPTIMISER))
-        self._side.parameters = np.asarray(state["parameters"], dtype=np.float64)
+        self.side.parameters = np.asarray(state["parameters"], dtype=np.float64)
         self._previous = np.asarray(state["previous"], dtype=np.float64)
 
     async def _begin(self, link: Link) -> None:
         self._keys = await distribute_keys(link, self._agreement, self._holder, self._mapper)
-        self._exchange = Exchange(link, self._agreement, self._keys, self._side)
+        self._exchange = Exchange(link, self._agreement, self._keys, self.side)
 
     def _aim(self, targets: Array | None) -> None:
-        if targets is not None and isinstance(self._side, LinearSide):
-            self._side.aim(targets)
+        if targets is not None and isinstance(self.side, LinearSide):
+            self.side.aim(targets)
 
     async def _round(self, link: Link, t: int) -> None:
         agreement, exchange = self._agreement, self._exchange
         if agreement.batches.begins_anew(t):
-            self._side.parameters = self._previous = self._start
-        self._side.begin(agreement.batches.trained(t))
+            self.side.parameters = self._previous = self._start
+        self.side.begin(agreement.batches.trained(t))
         if agreement.algorithm.order == "parallel":
             operand = await exchange.all(t)
             link.mark("exchange", t)
@@ -200,10 +186,10 @@ class DataParty(PartyLoop):
             await exchange.after_turn(t, turn)
 
     async def _local_steps(
-        self, link: Link, operand: PeerSum | None, t: int, active: tuple[str, ...]
+        self, link: Link, operand: Encrypted | None, t: int, active: tuple[str, ...]
     ) -> None:
         """Make Q local steps of the `active` parties, and open for them as their key-holder."""
-        agreement, side, keys, ledger = self._agreement, self._side, self._keys, self.ledger
+        agreement, side, keys, ledger = self._agreement, self.side, self._keys, self.ledger
         peers = [name for name in active if name != link.name] if agreement.mutual else []
         start = side.parameters
         sums: Array | None = None
@@ -232,38 +218,38 @@ class DataParty(PartyLoop):
                 rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)
                 side.parameters = self._optimiser.step(side.parameters, gradient, rate)
 
-    def _ask(self, link: Link, operand: PeerSum, t: int, q: int) -> tuple[Mask, Array]:
+    def _ask(self, link: Link, operand: Encrypted, t: int, q: int) -> tuple[Mask, Array]:
         """Request the sums. Return the mask, and the factors that restore the sums."""
-        agreement, side, keys = self._agreement, self._side, self._keys
+        agreement, side, keys = self._agreement, self.side, self._keys
         # Of the class itself: what stands around a side to watch its multipliers is not passed by.
         direct = getattr(type(side), "sums", None)
-        if direct is not None and isinstance(operand.encrypted, Bare):
+        if direct is not None and isinstance(operand, Bare):
             with link.activity("products"):
-                sums: Array = direct(side, operand.encrypted.values)
+                sums: Array = direct(side, operand.values)
                 fixed = FixedPoint(max(1.0, float(np.abs(sums).max())), FRACTION_BITS)
-                encrypted = operand.encrypted.public.encrypt(sums, fixed)
+                encrypted = operand.public.encrypt(sums, fixed)
             return ask(link, keys, encrypted, t, q), np.ones(sums.shape)
         with link.activity("local model"):
             scaled, powers = levelled(side.multipliers())
-        mask = ask_sums(link, keys, operand.encrypted, scaled, agreement.batches.effective_size, t, q)
+        mask = ask_sums(link, keys, operand, scaled, agreement.batches.effective_size, t, q)
         return mask, powers
 
-    def _gradient(self, operand: PeerSum, sums: Array | None) -> Array:
+    def _gradient(self, operand: Encrypted, sums: Array | None) -> Array:
         if sums is not None:
-            return self._side.gradient(sums, operand.included)
-        if not isinstance(operand.encrypted, Bare):
+            return self.side.gradient(sums, self._exchange.included)
+        if not isinstance(operand, Bare):
             raise SettingError("exact: only possible where nothing is encrypted")
-        return self._side.exact_gradient(operand.encrypted.values, operand.included)
+        return self.side.exact_gradient(operand.values, self._exchange.included)
 
     async def _make_question(self, link: Link, t: int) -> State:
         """Encrypt the label party's model of a transfer run once. Other bytes would be another question."""
-        scorer, own = self._side.scorer(), self._keys.own
+        scorer, own = self.side.scorer(), self._keys.own
         if not isinstance(scorer, TransferScorer) or scorer.phi is None or own is None:
             return {}
         return {SEALED: np.frombuffer(own.encrypt(scorer.phi, scorer.fixed).to_bytes(), np.uint8)}
 
     async def _scores(self, link: Link, rows: Array | None, t: int, fold: int) -> Array | None:
-        scorer, own = self._side.scorer(), self._keys.own
+        scorer, own = self.side.scorer(), self._keys.own
         if isinstance(scorer, TransferScorer) and own is not None and SEALED in self._question:
             scorer.sealed[own.public.key_id] = self._question[SEALED].tobytes()
         if not isinstance(scorer, TransferScorer):
@@ -276,7 +262,9 @@ class KeyHolderParty(PartyLoop):
 
     def __init__(self, agreement: Agreement, context: PartyContext) -> None:
         super().__init__(agreement, context)
-        self._own = context.key
+        if context.holder is None:
+            raise SettingError("keys: the key-holder has no key")
+        self._own = context.holder
 
     async def _begin(self, link: Link) -> None:
         await distribute_keys(link, self._agreement, self._own, self._mapper)
