@@ -333,7 +333,6 @@ class Stopping(Declared):
     min_improvement: float = setting(1e-4, number(least=0.0), "The least rise that is progress.")
 
     def tracker(self) -> StoppingTracker:
-        """Return a tracker for one run."""
         return StoppingTracker(self)
 
 

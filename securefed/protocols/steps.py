@@ -1,10 +1,7 @@
 """Updates of a party's parameters: optimisers, and local steps of linear models that cannot diverge.
 
-*Optimisers* work on flat parameter vectors and need nothing from other parties. State is a dictionary of
-arrays, for checkpoints without pickle.
-
-*Own steps.* With `learning_rate="auto"` the local problem of party k has K times its own curvature, or once
-where one party moves at a time. Its Q local steps are one matrix P (docs/proofs.md):
+With `learning_rate="auto"` the local problem of party k has K times its own curvature, or once where one
+party moves at a time. Its Q local steps are one matrix P (docs/proofs.md):
 
     K_k = K (b/S) X_k'X_k + (l2 + mu) I,     eta = 1/lambda_max(K_k)
     theta <- theta - P (X_k'g/S + l2 theta),     P = eta sum over q < Q of (I - eta K_k)^q
@@ -36,7 +33,7 @@ Array = NDArray[np.float64]
 
 @dataclass(eq=False)
 class Optimiser(ABC):
-    """An update rule: gradient in, new parameters out. Its fields are its settings."""
+    """An update rule: gradient in, new flat parameters out. Its fields are its settings."""
 
     def step(self, parameters: Array, gradient: Array, learning_rate: float) -> Array:
         """Return new parameters. The arguments do not change."""
@@ -53,9 +50,8 @@ class Optimiser(ABC):
         """Return a copy of everything that the next step depends on besides its arguments."""
         return {}
 
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:  # noqa: B027  # SGD has none
         """Continue from a `state()` of an optimiser with the same settings."""
-        return
 
     def clone(self) -> Self:
         """Return an optimiser with the same settings and no history."""
@@ -205,13 +201,11 @@ def stable(problem: LocalProblem, parties: int, steps: int) -> float:
     The left half matters for even Q: past eta k = 2 steps grow without changing sign. `parties` is 1 where
     one party moves at a time.
     """
-    pull = problem.pull
-    values = problem.values
+    bound, values = math.inf, problem.values.tolist()
     if problem.vectors.shape[0] > problem.vectors.shape[1]:
-        values = np.append(values, 0.0)
-    bound = math.inf
-    for value in values.tolist():
-        curvature = value + pull
+        values.append(0.0)
+    for value in values:
+        curvature = value + problem.pull
         joint = parties * value + problem.l2
         if curvature <= 0 or joint <= 0:
             continue
@@ -236,8 +230,7 @@ class OwnSteps:
         self._features = features
         self.automatic = isinstance(agreement.learning_rate, Automatic)
         """Each party computes its own step."""
-        parallel = agreement.algorithm.order == "parallel"
-        self._parties = len(agreement.members) if parallel else 1
+        self._parties = len(agreement.turns[0])
         self.overlap = self._parties if self.automatic else 1
         """The factor of the party's own curvature in local steps."""
         self._all = self._problem(features)
@@ -247,14 +240,8 @@ class OwnSteps:
             self._check()
 
     def _problem(self, rows: Array) -> LocalProblem:
-        algorithm = self._agreement.algorithm
-        return LocalProblem.of(
-            rows,
-            self._loss.margin_weight,
-            l2=self._l2,
-            proximal=algorithm.proximal,
-            overlap=self.overlap,
-        )
+        proximal, weight = self._agreement.algorithm.proximal, self._loss.margin_weight
+        return LocalProblem.of(rows, weight, l2=self._l2, proximal=proximal, overlap=self.overlap)
 
     def _check(self) -> None:
         algorithm, rate = self._agreement.algorithm, self._agreement.learning_rate(0)

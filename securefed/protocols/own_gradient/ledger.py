@@ -4,9 +4,9 @@ Each entry of an opened gradient is one linear equation in other parties' secret
 equations as unknowns can solve for the secrets, encryption or not. So the ledger counts every opening, per
 party that learns and per block of secrets that stay fixed between two exchanges (agreement.Objective).
 
-A second count, of all openings against the labels, is advisory, because the equations are not linear in the
-labels alone. It warns and never refuses. The ledger counts numbers, not bits: the residuals of the first
-exchange are labels, one bit each, and take fewer equations (research.attacks.first_exchange).
+A second count, of all openings against the labels, is advisory: the equations are not linear in the labels
+alone. The ledger counts numbers, not bits: the residuals of the first exchange are labels, one bit each, and
+take fewer equations (research.attacks.first_exchange).
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Ledger:
     ) -> None:
         """Count an opening before it is answered. Raises LedgerRefusal if it would determine the block.
 
-        Every round has new secrets, and a count of its own.
-        `over_attempts` are the block's equations in all attempts at the run, this opening included; 0 if
-        unknown. A repeated round may open other sums of the same secrets. Refusals and warnings consider all
-        attempts. The entries show this attempt only, as its transcript does.
+        Every round has new secrets, and a count of its own. `over_attempts`: the block's equations in all
+        attempts at the run, this opening included, since a repeated round may open other sums of the same
+        secrets. Refusals and warnings consider them. The entries show this attempt only, as its transcript
+        does.
         """
         key = (party, block)
         current, before = self._current.get(key, (round_, 0))

@@ -13,17 +13,14 @@ ledger warns at the first scoring: patterns of values then show as clusters of s
 The ledger counts *questions*: people, and all bytes of the question. The same question again has the same
 answer (protocols.scoring.blur) and costs nothing. Evaluations during training are questions too.
 
-One *scoring* may take several questions: chunks of rows, or folds that models of their own score. Everybody
-is in one of them. People with equal rows are not told apart, so that each of them may be counted in several.
-That is still one scoring, and all its bits count. A scoring asks once at each of its *places* (a chunk of a
-round). Another question at the same place is another scoring: a label party could interrupt a run after every
-answer, and ask otherwise when it goes on. Places that were asked as often belong to the same scorings: a run
-that goes back and asks anew at all of its places makes two.
+One *scoring* may take several questions: chunks of rows, or folds that models of their own score. People with
+equal rows are not told apart, so each of them may be counted in several of these. That is still one scoring,
+and all its bits count. A scoring asks once at each of its *places* (a chunk of a round). Another question at
+the same place is another scoring: a label party could interrupt a run after every answer, and ask otherwise
+when it goes on. A run that goes back and asks anew at all of its places makes two scorings.
 
-With mode "off" the ledger counts all the same, and neither warns nor refuses.
-
-A dishonest label party can aim every opening at one person, so the ledger also has a total over all people
-(`total_bits`). It identifies people by a keyed hash of their id, or of their row if they have none.
+With mode "off" the ledger counts all the same, and neither warns nor refuses. A dishonest label party can aim
+every opening at one person, so there is also a total over all people (`total_bits`).
 
 Records are rows of an SQLite database, in memory or in a file, each with a keyed checksum. A booking is one
 transaction. It is on disk before the scores that it is about leave, and no other process books in between.
@@ -124,10 +121,6 @@ class ScoringState:
     outputs: int = 1
 
     @property
-    def allowed(self) -> int:
-        return allowed_scorings(self.column_bits, self.precision_bits, self.outputs)
-
-    @property
     def verdict(self) -> str:
         # Bits shown, as a fraction of what the ledger allows
         ratio = MARGIN * self.bits / self.column_bits if self.column_bits > 0 else float("inf")
@@ -160,7 +153,7 @@ class ScoreGuard:
             raise SettingError(f"score key: {len(self.key)} bytes given, {KEY_BYTES} are allowed")
         self.mode = check_choice("score_ledger", mode, MODES)
         self.party, self.column_bits, self._path = party, column_bits, path
-        self._people: dict[bytes, bytes | tuple[bytes, ...]] = {}
+        self._people: dict[bytes, tuple[bytes, ...]] = {}
         """People by the hash of their row; several where rows are equal."""
         self._memory = self._connected(":memory:")
         weakref.finalize(self, self._memory.close)
@@ -175,10 +168,9 @@ class ScoreGuard:
         for start in range(0, len(rows), KNOWN_AT_ONCE):
             some = slice(start, start + KNOWN_AT_ONCE)
             for content, person in zip(row_contents(rows[some]), people[some], strict=True):
-                known = self._people.setdefault(_row_hash(content), person)
-                same = known if isinstance(known, tuple) else (known,)
-                if person not in same:
-                    self._people[_row_hash(content)] = (*same, person)
+                known = self._people.get(_row_hash(content), ())
+                if person not in known:
+                    self._people[_row_hash(content)] = (*known, person)
 
     def _about(self, rows: Floats) -> list[bytes]:
         """Return the people of these rows. Without ids, each of several equal rows is another person.
@@ -189,15 +181,13 @@ class ScoreGuard:
         people: list[bytes] = []
         times: Counter[bytes] = Counter()
         for content in row_contents(rows):
-            known = self._people.get(_row_hash(content))
+            known = self._people.get(_row_hash(content), ())
             again, times[content] = times[content], times[content] + 1
-            if known is None:
+            if not known:
                 people.append(content + again.to_bytes(4, "little") if again else content)
-                continue
-            same = known if isinstance(known, tuple) else (known,)
-            if again >= len(same):
+            elif again >= len(known):
                 raise ScoreRefusal(f"{self.party}: a question names the same person twice, once is allowed")
-            people += same
+            people += known
         return people
 
     def _entropy(self, rows: Floats) -> float:
@@ -244,9 +234,9 @@ class ScoreGuard:
     ) -> tuple[list[list[int]], dict[str, Any]]:
         """Book a question; return the noise for each output, and the facts for the transcript.
 
-        The facts state the width of the noise, never the noise. The ledger identifies a model by every byte
-        of `context`. Another ciphertext of the same model is another question: nothing proves that it hides
-        the same parameters. `placed`: see `blur`. `scoring`, `place`: see `book`.
+        The ledger identifies a model by every byte of `context`. Another ciphertext of the same model is
+        another question: nothing proves that it hides the same parameters. `placed`: see `blur`. `scoring`,
+        `place`: see `book`.
         """
         question, entropy = sizes(precision_bits, fraction_bits) + context, self._entropy(rows)
         self.book(self._about(rows), question, precision_bits, entropy, outputs, scoring, place)
@@ -276,8 +266,8 @@ class ScoreGuard:
     ) -> ScoringState:
         """Record a question before it is answered, or raise ScoreRefusal.
 
-        `scoring`: the same for all questions of a scoring, drawn by the scored party. Empty: the question is
-        a scoring of its own. `place`: where in the scoring it is asked.
+        `scoring`: what the scored party drew for all questions of a scoring. Empty: this is a scoring of its
+        own. `place`: where in the scoring it is asked.
         """
         with self._opened() as database:
             self._ask(database, people)
@@ -289,15 +279,12 @@ class ScoreGuard:
         return state
 
     def release_stream(self, receiver: str, question: bytes, bits: int, limit: int | None) -> bytes:
-        """Book a release of `bits` bits of a model; return the secret that its noise derives from.
-
-        It is booked in every mode. Repeating a question costs nothing. Raises ScoreRefusal beyond `limit`
-        bits over all runs.
-        """
+        """Book a release of `bits` bits of a model; return the secret that its noise derives from."""
         self.book_release(receiver, question, bits, limit)
         return keyed(self.key, receiver.encode() + question, b"release blur", 32)
 
     def book_release(self, receiver: str, question: bytes, bits: int, limit: int | None) -> None:
+        """Record a release, in every mode, or raise ScoreRefusal beyond `limit` bits over all runs."""
         with self._opened() as database:
             self._ask(database, [b"release " + receiver.encode()])
             new = self._write(database, self._name(question, b"", b""), bits)
@@ -313,7 +300,8 @@ class ScoreGuard:
             return
         if state.verdict == "near" and state.scorings <= 1:
             return
-        party, allowed = self.party, state.allowed
+        party = self.party
+        allowed = allowed_scorings(state.column_bits, state.precision_bits, state.outputs)
         times = "once" if state.scorings == 1 else f"{state.scorings} times"
         numbers = (
             f"{party}: {why}, and a person would be scored {times}: {state.bits} bits,"
