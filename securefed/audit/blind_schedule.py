@@ -133,7 +133,6 @@ class Schedule(ABC):
         return Due(sender, receiver, "part", ("setup", t, step), size_in_bytes(count))
 
     def _prepared(self, matrices: Mapping[Name, FixedMatrix], count: Count) -> Iterator[Due]:
-        """The correlations of all rounds."""
         yield from self._key(*self._holders, ("setup", 0, PREPARE_STEP))
         for product in prepared_products(matrices, count):
             yield from self._product(*self._holders, product, PREPARE_STEP)
@@ -177,8 +176,6 @@ class Schedule(ABC):
 
 
 class LinearSchedule(Schedule):
-    """A linear model."""
-
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
         plan = self._pass = linear.pass_plan(agreement)
         super().__init__(agreement, lengths, plan.sizes)
@@ -223,8 +220,6 @@ class LinearSchedule(Schedule):
 
 
 class TransferSchedule(Schedule):
-    """Transfer learning."""
-
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
         super().__init__(agreement, lengths, (agreement.members[0].parameters, 1))
         self._plan = plan = transfer.transfer_plan(agreement)
@@ -255,7 +250,6 @@ SCHEDULES: dict[str, type[LinearSchedule | TransferSchedule]] = {
     "linear": LinearSchedule,
     "transfer": TransferSchedule,
 }
-"""By the name of the objective."""
 
 
 def read_schedule(settings: Mapping[str, Any], lengths: Lengths | None) -> Schedule:

@@ -43,7 +43,6 @@ class Claim:
     name: str
     text: str
     passed: bool
-    """No violation was found."""
     evidence: str
     """What was examined, or the first violations."""
     checked: bool = True
@@ -255,7 +254,6 @@ def _fresh(recorded: Recorded) -> Outcome:
 # Claims about openings and scores
 
 REQUESTS = {"opening": "opening-request", "score-opening": "score-request"}
-"""The request that each opening answers."""
 
 
 @claim("masked", "The key-holders opened only masked values.")

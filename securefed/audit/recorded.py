@@ -128,7 +128,6 @@ class Recorded:
         return [*self.messages("sent"), *received]
 
     def of(self, *kinds: str) -> list[Sent]:
-        """Return each message of these kinds once."""
         return [message for message in self.everything if message.entry.kind in kinds]
 
     @cached_property
@@ -204,7 +203,6 @@ class Receipt:
     second: str
     messages: int
     compared: bool
-    """Whether both transcripts are here."""
     problems: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

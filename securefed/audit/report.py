@@ -55,7 +55,6 @@ class AuditReport:
 
     @property
     def failed(self) -> list[str]:
-        """Names of the claims that do not hold."""
         return [claim.name for claim in self.claims if not claim.passed]
 
     def claim(self, name: str) -> Claim:
@@ -73,7 +72,6 @@ class AuditReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many checks passed, failed and were skipped, by the words "pass", "FAIL" and "skip"."""
         words = [claim.word for claim in self.claims]
         return {word: words.count(word) for word in ("pass", "FAIL", "skip")}
 
@@ -102,7 +100,6 @@ class AuditReport:
         return f" WARNING: the opened gradients may determine secrets ({listed})."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
         return {
             "run": self.recorded.run,
             "passed": self.passed,
@@ -116,7 +113,6 @@ class AuditReport:
         }
 
     def to_text(self) -> str:
-        """Return the report for a terminal."""
         settings = self.recorded.settings
         lines = [
             f"audit of run {self.recorded.run or '(unnamed)'}: {settings['algorithm']}, "
@@ -170,7 +166,6 @@ class AuditReport:
 
 
 def whole_page(report: AuditReport) -> str:
-    """Return the audit as a page of its own."""
     title = f"Audit of {report.recorded.run or 'a run'}"
     return page(title, f"<h1>{escape(title)}</h1>{report.to_html(folded=False)}{glossary(USED)}")
 

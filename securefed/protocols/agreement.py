@@ -50,7 +50,6 @@ class Objective:
         return self.opened_by_label_party if label_party else self.opened_by_others
 
     def outputs(self, columns: int, *, blind: bool) -> int:
-        """Return the scores per row."""
         return 1 if self.wide and not blind else columns
 
     def encrypted_shape(self, rows: int, columns: int) -> tuple[int, ...]:
@@ -86,7 +85,6 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def get_objective(name: str) -> Objective:
-    """Return the objective of that name."""
     return OBJECTIVES[check_choice("objective", name, OBJECTIVES)]
 
 
@@ -113,7 +111,6 @@ def trust_lines(scheme: str, reveal: str, objective: str) -> list[str]:
 
 
 def warn_of_trust(scheme: str, reveal: str, objective: str) -> None:
-    """Issue each of `trust_lines` as a TrustWarning."""
     for line in trust_lines(scheme, reveal, objective):
         warnings.warn(line, TrustWarning, stacklevel=3)
 
@@ -241,7 +238,6 @@ class Agreement:
 
     @property
     def outputs(self) -> int:
-        """Scores per row."""
         return get_objective(self.objective).outputs(self.width, blind=self.reveal == "nothing")
 
     @property
@@ -250,13 +246,11 @@ class Agreement:
         return self.stopping.target is not None or self.stopping.patience is not None
 
     def opens_at(self, name: str, step: int) -> bool:
-        """Return whether the party `name` opens sums at local step `step`."""
         if self.exact:
             return False
         return step == 0 or not self.member(name).is_linear
 
     def evaluates_after(self, round_: int) -> bool:
-        """Return whether an evaluation follows the round."""
         due, batches = round_ + 1 == self.stopping.rounds, self.batches
         if batches.holdout_rows:  # later rounds may learn from the fold
             due = batches.ends_models(round_)
@@ -326,6 +320,5 @@ class Agreement:
         }
 
     def digest(self) -> str:
-        """Return the SHA-256 of all settings."""
         text = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()

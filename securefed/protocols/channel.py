@@ -44,8 +44,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Channel:
-    """A channel that is bound to one peer, round and step."""
-
     link: Link
     peer: str
     round: int = 0
@@ -118,7 +116,6 @@ class Channel:
         self._note("spent", kind, mask=fingerprints, destroyed=mask.destroyed)
 
     def requested(self, kind: str, masked: Masked) -> None:
-        """Record that this party asked to open the block."""
         self._note("requested", kind, shape=list(masked.shape), ciphertexts=masked.ciphertexts)
 
     async def open_for(

@@ -96,8 +96,6 @@ class PartyContext:
 
 @dataclass
 class Outcome:
-    """A party's result of a run."""
-
     rounds: int = 0
     reason: Reason = "rounds"
     history: list[tuple[int, float]] = field(default_factory=list)
@@ -139,11 +137,9 @@ class PartyLoop(ABC):
         self._asked: State | None = None
         """The state before the last evaluation, with everything that determines its question."""
         self._question: State = {}
-        """The result of `_make_question`."""
         self.ledger = Ledger(allow_determined=agreement.allow_determined)
 
     async def run(self, link: Link) -> Outcome:
-        """Run the party's program and return its outcome."""
         agreement = self._agreement
         note_agreement(link, agreement)
         if agreement.batches.stage(self.first_round) and not agreement.batches.aims_anew(self.first_round):
@@ -260,7 +256,6 @@ class PartyLoop(ABC):
         return metric if self._asked is None else float(self._asked.setdefault(METRIC, np.array(metric)))
 
     def _scores_of(self, stage: int) -> Array:
-        """Return the scores of all folds, one after another."""
         folds = self._agreement.batches.folds
         return np.concatenate([self._held_scores[f"{stage}.{fold}"] for fold in range(folds)])
 

@@ -79,5 +79,4 @@ def register(loss: Loss) -> None:
 
 
 def get_loss(name: str) -> Loss:
-    """Return the loss of that name."""
     return LOSSES[check_choice("loss", name, LOSSES)]

@@ -33,8 +33,6 @@ FRAMES = {"ciphertext": ("encrypted",), "masked": ("masked",), "opened": ("opene
 
 @dataclass(frozen=True)
 class MessageKind:
-    """One kind of message."""
-
     name: str
     traffic: str
     """Its purpose, one of TRAFFIC. Tables of bytes add up messages by it."""

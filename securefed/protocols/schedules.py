@@ -73,7 +73,6 @@ class FedBCD(Declared):
 
     @property
     def name(self) -> str:
-        """The paper's name for it."""
         return f"Fed{'P' if self.proximal > 0 else ''}BCD-{self.order[0]}"
 
 
@@ -235,7 +234,6 @@ class Batches:
         return self.rows if self.size is None else self.size
 
     def batch(self, t: int) -> NDArray[np.intp]:
-        """Return the row numbers of round t."""
         if self.effective_size == self.rows:
             return np.arange(self.rows, dtype=np.intp)
         size, number, start = self.effective_size, t, 0
@@ -266,11 +264,9 @@ class Batches:
         return t > 0 and bool(self.left_out(t)) and t % self.model_rounds == 0
 
     def aims_anew(self, t: int) -> bool:
-        """Return whether round t is the first one on other targets."""
         return t > 0 and self.stage(t) != self.stage(t - 1)
 
     def ends_models(self, t: int) -> bool:
-        """Return whether round t is the last one of models that leave rows out."""
         return bool(self.left_out(t)) and (t + 1) % self.model_rounds == 0
 
     def held(self, fold: int) -> NDArray[np.intp]:
@@ -337,8 +333,6 @@ class Stopping(Declared):
 
 
 class StoppingTracker:
-    """A follower of one run's metric."""
-
     def __init__(self, stopping: Stopping) -> None:
         self._stopping = stopping
         self._best = -math.inf
@@ -368,9 +362,7 @@ class StoppingTracker:
         return None
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Return the state for a checkpoint."""
         return {"best": np.array(self._best), "stale": np.array(self._stale)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from a `state()`."""
         self._best, self._stale = float(state["best"]), int(state["stale"])

@@ -75,7 +75,6 @@ def ask(
 
 
 async def take(link: Link, keys: Keyring, mask: Mask, round_: int, step: int) -> Floats:
-    """Receive the opening and remove its mask."""
     channel = Channel(link, keys.opener, round_, step)
     blob = await channel.hear("opening")
     with link.activity("unmask"):

@@ -58,8 +58,6 @@ def score_program(
 
 @dataclass(frozen=True)
 class Scores:
-    """One data party's part of scoring."""
-
     link: Link
     agreement: Agreement
     keys: Keyring
@@ -85,7 +83,6 @@ class Scores:
         return Channel(self.link, peer, self.round_)
 
     async def _linear_ask(self, own: Floats) -> Floats:
-        """Run the label party's part."""
         keys, load = self.keys, partial(self.keys.public.load, shape=own.shape)
         total: Any = own
         for name in self.agreement.names[:-1]:
@@ -98,7 +95,6 @@ class Scores:
         return channel.remove("score-opening", mask, opened)
 
     async def _linear_answer(self, scorer: LinearScorer, features: Floats) -> None:
-        """Run the part of a party without labels."""
         agreement, keys = self.agreement, self.keys
         own, bits, facts = scorer.part(features), FRACTION_BITS, dict[str, Any]()
         if agreement.blurs:
@@ -112,7 +108,6 @@ class Scores:
             await serve_scores(self.link, agreement, keys.own, len(own), self.round_)
 
     async def _transfer_ask(self, scorer: TransferScorer) -> Floats:
-        """Run A's part."""
         own, channel = self.keys.own, self._channel(self.agreement.names[0])
         if own is None:
             raise SettingError("scores: in transfer learning both parties hold keys")
@@ -135,7 +130,6 @@ class Scores:
         return values
 
     async def _transfer_answer(self, scorer: TransferScorer, features: Floats) -> None:
-        """Run B's part."""
         agreement, channel = self.agreement, self._channel(self.agreement.label_party)
         question = await channel.hear("score-model")
         model = self.keys.public.load(question, (scorer.model.width,))

@@ -194,7 +194,6 @@ class LinearSide(Side):
         self.begin(np.arange(len(features)))
 
     def aim(self, targets: Array) -> None:
-        """Take other targets, for all rows."""
         self._labels = targets
 
     def begin(self, batch: Rows) -> None:

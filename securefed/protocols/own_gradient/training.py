@@ -144,7 +144,6 @@ class DataParty(PartyLoop):
     ) -> None:
         super().__init__(agreement, context)
         self.side = side
-        """This party's side of the objective."""
         self._optimiser, self._steps = optimiser, steps
         self._start = self._previous = side.parameters
         """Parameters at the start of the run, and of the last round."""

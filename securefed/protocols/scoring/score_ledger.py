@@ -101,12 +101,10 @@ class ScoreWarning(LedgerWarning):
 
 
 def score_bits(precision_bits: int, outputs: int = 1) -> int:
-    """Return the bits that one scoring shows about a row."""
     return outputs * (precision_bits + RANGE_BITS)
 
 
 def allowed_scorings(column_bits: float, precision_bits: int, outputs: int = 1) -> int:
-    """Return the scorings of one person that the ledger allows."""
     return max(LEAST_ALLOWED, floor(column_bits / (MARGIN * score_bits(precision_bits, outputs))))
 
 
@@ -348,7 +346,6 @@ class ScoreGuard:
         return self._memory.serialize()
 
     def restore(self, ledger: bytes) -> None:
-        """Continue from the result of `to_bytes`."""
         self._memory.deserialize(ledger)
         self._checked = False
         with self._opened():
@@ -435,7 +432,6 @@ def _row_hash(content: bytes) -> bytes:
 
 
 def _seal(key: bytes, *row: bytes | int) -> bytes:
-    """Return the checksum of a record."""
     return _hashed(key, b"score record", repr(row).encode())[:SEAL]
 
 
