@@ -31,7 +31,7 @@ from securefed.crypto import (
     protects,
 )
 from securefed.crypto.fixed import Floats
-from securefed.crypto.scheme import Mask, Masked, Opened
+from securefed.crypto.scheme import Mask, Masked
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.transport import Link
@@ -102,10 +102,11 @@ class Channel:
 
     # Masks and openings
 
-    def remove(self, kind: str, mask: Mask, opened: Opened) -> Floats:
-        """Remove the mask from an opening and return the values. The mask ends here."""
-        pieces = mask.material()
-        values = mask.remove(opened)
+    async def unmask(self, kind: str, mask: Mask, public: PublicKey) -> Floats:
+        """Remove the mask from the next opening and return the values. The mask ends here."""
+        blob, pieces = await self.hear(kind), mask.material()
+        with self.link.activity("unmask"):
+            values = mask.remove(public.load_opened(blob))
         self.checked(kind, "fits its mask")
         self._spent(kind, mask, pieces)
         return values

@@ -15,6 +15,7 @@ docs/protocols.md shows the table and gives the order of the messages.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -85,56 +86,36 @@ score-model      score     ciphertext  label-party  data-party   EP    -
 scores           score     result      data-party   label-party  EP    bytes:8+masked+disclosure
 """
 HIDDEN = "nothing without the key, but for its size"
-CONTENTS = {
-    "public-key": ("a public key", "nothing"),
-    "contribution": ("the sender's part of H for the batch", HIDDEN),
-    "residual": ("the sum of all parts, from the label party", HIDDEN),
-    "opening-request": (
-        "a parameter gradient under a mask",
-        "nothing: uniform to the key-holder, but for its size",
-    ),
-    "opening": (
-        "the gradient, still masked",
-        "the requester's own aggregated parameter gradient (its parameters, in the phase release)",
-    ),
-    "nonce": ("a random number that a public key is made for", "nothing: random"),
-    "cross-key": ("a public key for one purpose of one run", "nothing"),
-    "operand": ("numbers of the sender, encrypted under its own key", HIDDEN),
-    "received": ("some blocks of an operand have come, or what is needed for scores is stored", "nothing"),
-    "reply": (
-        "the operand times numbers of the sender, under a mask that is uniform modulo 2**105",
-        "nothing: independent of the sender's numbers, whatever the operand was",
-    ),
-    "part": (
-        "a random part of a share, for one of the two holders",
-        "nothing: uniform without the other holder's part",
-    ),
-    "difference": ("a share less random numbers that serve once", "nothing: uniform"),
-    "progress": ("a round is over", "nothing"),
-    "model-share": (
-        "a share of the receiver's own parameters",
-        "nothing: uniform without the label party's share",
-    ),
-    "question": ("a hash of the encrypted rows that are scored", "nothing: a hash of ciphertexts"),
-    "score-share": (
-        "the sender's share of its part of the scores, blurred",
-        "nothing: uniform without the label party's share",
-    ),
-    "score": (
-        "what the label party lacks of the scores, modulo 2**(f + m)",
-        "the blurred scores, to the label party",
-    ),
-    "released": (
-        "a blurred share of the receiver's own parameters",
-        "the receiver's own parameters, blurred, if all agreed to a release",
-    ),
-    "verdict": ("go on or stop", "whether the label party saw its target or no progress"),
-    "score-part": ("the sender's part of the scores", HIDDEN),
-    "score-request": ("scores under a mask", "nothing: uniform to the key-holder; how many scores"),
-    "score-opening": ("the scores, still masked", "the scores, to the label party"),
-    "score-model": ("the label party's part of the model", HIDDEN),
-    "scores": ("scores and the mask they are under", "the scores, to the label party"),
-}
+_CONTENTS = """
+public-key: a public key | nothing
+contribution: the sender's part of H for the batch | HIDDEN
+residual: the sum of all parts, from the label party | HIDDEN
+opening-request: a parameter gradient under a mask | nothing: uniform to the key-holder, but for its size
+opening: the gradient, still masked
+    | the requester's own aggregated parameter gradient (its parameters, in the phase release)
+nonce: a random number that a public key is made for | nothing: random
+cross-key: a public key for one purpose of one run | nothing
+operand: numbers of the sender, encrypted under its own key | HIDDEN
+received: some blocks of an operand have come, or what is needed for scores is stored | nothing
+reply: the operand times numbers of the sender, under a mask that is uniform modulo 2**105
+    | nothing: independent of the sender's numbers, whatever the operand was
+part: a random part of a share, for one of the two holders | nothing: uniform without the other holder's part
+difference: a share less random numbers that serve once | nothing: uniform
+progress: a round is over | nothing
+model-share: a share of the receiver's own parameters | nothing: uniform without the label party's share
+question: a hash of the encrypted rows that are scored | nothing: a hash of ciphertexts
+score-share: the sender's share of its part of the scores, blurred
+    | nothing: uniform without the label party's share
+score: what the label party lacks of the scores, modulo 2**(f + m) | the blurred scores, to the label party
+released: a blurred share of the receiver's own parameters
+    | the receiver's own parameters, blurred, if all agreed to a release
+verdict: go on or stop | whether the label party saw its target or no progress
+score-part: the sender's part of the scores | HIDDEN
+score-request: scores under a mask | nothing: uniform to the key-holder; how many scores
+score-opening: the scores, still masked | the scores, to the label party
+score-model: the label party's part of the model | HIDDEN
+scores: scores and the mask they are under | the scores, to the label party
+"""
 """What a message carries, and what it reveals to its receiver."""
 MODEL_LIMBS = 3
 """Of a model's share that are uniform. A product is truncated last, so the bits above 70 are not."""
@@ -150,9 +131,12 @@ LOOKS = {
 }
 
 
+CONTENTS = dict(re.findall(r"^([\w-]+): (.*(?:\n .*)?)", _CONTENTS, re.MULTILINE))
+
+
 def _kind(line: str) -> MessageKind:
     name, traffic, protection, sender, receiver, phases, frames = line.split()
-    carries, reveals = CONTENTS[name]
+    carries, reveals = (part.strip().replace("HIDDEN", HIDDEN) for part in CONTENTS[name].split("|"))
     return MessageKind(
         name,
         traffic,

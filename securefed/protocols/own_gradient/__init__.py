@@ -1,5 +1,1 @@
 """The paper's protocols: encrypted exchange of H, and openings of each party's own aggregated gradient."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -23,7 +23,7 @@ from securefed.crypto.keyholder import OpeningMemory
 from securefed.crypto.scheme import Mask, Masked
 from securefed.errors import ShapeError
 from securefed.protocols.agreement import Agreement, Member, Objective, get_objective
-from securefed.protocols.channel import Channel, Keyring
+from securefed.protocols.channel import Channel
 from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry
 from securefed.transport import Link
 
@@ -41,44 +41,20 @@ def levelled(multipliers: Floats | Multipliers) -> tuple[Multipliers, Floats]:
     return checked.scaled(np.ldexp(1.0, -powers)), np.ldexp(1.0, powers).T
 
 
-def ask_sums(
-    link: Link,
-    keys: Keyring,
-    encrypted: Encrypted,
-    multipliers: Floats | Multipliers,
-    batch: int,
-    round_: int,
-    step: int,
-) -> Mask:
+def ask_sums(channel: Channel, encrypted: Encrypted, multipliers: Floats | Multipliers, batch: int) -> Mask:
     """Request sums of products over the `batch` rows, and return the mask."""
-    with link.activity("products"):
+    with channel.link.activity("products"):
         sums = encrypted.contract(multipliers)
-    return ask(link, keys, sums, round_, step, single=row_by_row(as_multipliers(multipliers), batch))
+    return ask(channel, sums, single=row_by_row(as_multipliers(multipliers), batch))
 
 
-def ask(
-    link: Link,
-    keys: Keyring,
-    encrypted: Encrypted,
-    round_: int,
-    step: int,
-    *,
-    single: bool = False,
-) -> Mask:
+def ask(channel: Channel, encrypted: Encrypted, *, single: bool = False) -> Mask:
     """Send an opening request and return the mask. `single`: values of single rows, for the transcript."""
-    with link.activity("mask"):
+    with channel.link.activity("mask"):
         masked, mask = encrypted.mask()
-    channel = Channel(link, keys.opener, round_, step)
     channel.requested("opening", masked)
     channel.ask("opening-request", masked, mask, single=single)
     return mask
-
-
-async def take(link: Link, keys: Keyring, mask: Mask, round_: int, step: int) -> Floats:
-    channel = Channel(link, keys.opener, round_, step)
-    blob = await channel.hear("opening")
-    with link.activity("unmask"):
-        return channel.remove("opening", mask, keys.public.load_opened(blob))
 
 
 async def serve(

@@ -91,8 +91,7 @@ class Scores:
         masked, mask = total.mask()
         channel = self._channel(keys.opener)
         channel.ask("score-request", masked, mask)
-        opened = keys.public.load_opened(await channel.hear("score-opening"))
-        return channel.remove("score-opening", mask, opened)
+        return await channel.unmask("score-opening", mask, keys.public)
 
     async def _linear_answer(self, scorer: LinearScorer, features: Floats) -> None:
         agreement, keys = self.agreement, self.keys

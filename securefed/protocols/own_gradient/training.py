@@ -28,7 +28,7 @@ from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
 from securefed.protocols.channel import Channel, Keyring, distribute_keys
 from securefed.protocols.loop import PartyContext, PartyLoop, State, part_of
-from securefed.protocols.own_gradient.openings import ask, ask_sums, levelled, serve, take
+from securefed.protocols.own_gradient.openings import ask, ask_sums, levelled, serve
 from securefed.protocols.own_gradient.prediction import Scores, serve_scores
 from securefed.protocols.own_gradient.sides import LinearSide, Side, TransferScorer
 from securefed.protocols.steps import Optimiser, OwnSteps
@@ -193,16 +193,16 @@ class DataParty(PartyLoop):
         start = side.parameters
         sums: Array | None = None
         for q in range(agreement.algorithm.local_steps):
-            mask = None
+            mask, channel = None, Channel(link, keys.opener, t, q)
             if operand is not None and agreement.opens_at(link.name, q):
-                mask, powers = self._ask(link, operand, t, q)
+                mask, powers = self._ask(channel, operand)
             for name in peers:
                 if keys.own is not None and agreement.opens_at(name, q):
                     await serve(link, agreement, keys.own, ledger, name, t, q)
             if operand is None:
                 continue
             if mask is not None:
-                sums = await take(link, keys, mask, t, q)
+                sums = await channel.unmask("opening", mask, keys.public)
                 sums = sums * powers.reshape(sums.shape)
             with link.activity("local model"):
                 gradient = self._gradient(operand, sums)
@@ -217,9 +217,9 @@ class DataParty(PartyLoop):
                 rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)
                 side.parameters = self._optimiser.step(side.parameters, gradient, rate)
 
-    def _ask(self, link: Link, operand: Encrypted, t: int, q: int) -> tuple[Mask, Array]:
+    def _ask(self, channel: Channel, operand: Encrypted) -> tuple[Mask, Array]:
         """Request the sums. Return the mask, and the factors that restore the sums."""
-        agreement, side, keys = self._agreement, self.side, self._keys
+        side, link = self.side, channel.link
         # Of the class itself: what stands around a side to watch its multipliers is not passed by.
         direct = getattr(type(side), "sums", None)
         if direct is not None and isinstance(operand, Bare):
@@ -227,11 +227,10 @@ class DataParty(PartyLoop):
                 sums: Array = direct(side, operand.values)
                 fixed = FixedPoint(max(1.0, float(np.abs(sums).max())), FRACTION_BITS)
                 encrypted = operand.public.encrypt(sums, fixed)
-            return ask(link, keys, encrypted, t, q), np.ones(sums.shape)
+            return ask(channel, encrypted), np.ones(sums.shape)
         with link.activity("local model"):
             scaled, powers = levelled(side.multipliers())
-        mask = ask_sums(link, keys, operand, scaled, agreement.batches.effective_size, t, q)
-        return mask, powers
+        return ask_sums(channel, operand, scaled, self._agreement.batches.effective_size), powers
 
     def _gradient(self, operand: Encrypted, sums: Array | None) -> Array:
         if sums is not None:
