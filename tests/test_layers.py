@@ -50,7 +50,7 @@ HOMES: dict[str, str | tuple[str, ...]] = {
 }
 # Where schemes are told apart outside of crypto: what a user writes, and what one costs.
 BY_NAME = {
-    "securefed.audit.blind_claims": "sizes of keys",
+    "securefed.audit.blind": "sizes of keys",
     "securefed.settings.protection": "the scheme and the word of Plain",
 }
 LOADS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}

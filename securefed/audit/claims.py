@@ -3,7 +3,7 @@
 A claim is a function under `@claim`. It yields violations and returns what it examined. Here are claims about
 contents (nothing in the clear, everything fresh and under the right keys), about openings (only masked
 values, each mask once, only sums and scores, below the line) and about form (only named messages, all
-checked, one agreement). securefed.audit.blind_claims has those about blind runs.
+checked, one agreement). securefed.audit.blind has those about blind runs.
 
 The table of message kinds (securefed.protocols.messages) says what each kind may contain, and who may send it
 to which party and when. It covers a new kind at once. A kind that is not in the table fails the claim

@@ -8,7 +8,7 @@ from html import escape
 from textwrap import wrap
 from typing import Any
 
-from securefed.audit.blind_claims import BLIND
+from securefed.audit.blind import BLIND
 from securefed.audit.claims import CONTENT, FORM, OPENINGS, Claim, Statement
 from securefed.audit.recorded import Receipt, Recorded, receipts
 from securefed.crypto import protects

@@ -6,7 +6,7 @@ that is sent and done grows in proportion, so the last two sizes give the others
 rounds are rehearsed, and one and three local steps where each of them opens. A blind run has all its rounds,
 because they are prepared before the first one.
 
-Sizes of a blind run are exact: they follow from its agreement (securefed.audit.blind_schedule). Its times
+Sizes of a blind run are exact: they follow from its agreement (securefed.audit.blind). Its times
 grow with its bytes, because the packing of ciphertexts depends on the rows. Sizes with own gradients are
 exact with all rows, else within 0.1%, of transfer learning under Paillier and 50 local steps within 3%.
 
@@ -34,7 +34,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from securefed.audit.blind_schedule import SCHEDULES
+from securefed.audit.blind import SCHEDULES
 from securefed.crypto import cross_lengths, cross_scheme
 from securefed.crypto.lattice.ring import DEGREE, PRIMES
 from securefed.crypto.shares import LIMBS

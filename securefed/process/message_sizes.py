@@ -3,7 +3,7 @@
 Before the agreement is known only messages of the alignment are read. They come in blocks of a fixed size.
 All others wait outside until `training_sizes` or `prediction_sizes` is told to the link.
 
-    blind            the list of due messages that audits compare with (securefed.audit.blind_schedule)
+    blind            the list of due messages that audits compare with (securefed.audit.blind)
     own gradients    shapes of encrypted arrays: rows of a batch, columns, parameters, scored rows
 """
 
@@ -14,7 +14,7 @@ from importlib import import_module
 from math import ceil
 from typing import Any
 
-from securefed.audit.blind_schedule import SCHEDULES
+from securefed.audit.blind import SCHEDULES
 from securefed.crypto import cross_lengths, find_kind, key_kind
 from securefed.crypto.shares import size_in_bytes
 from securefed.data.psi import MAX_IDS, MOST_PSI_BYTES

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -84,10 +83,10 @@ class Channel:
 
     # What arrives
 
-    async def take(self, kind: str, load: Callable[[bytes], T], *checks: str, activity: str = "") -> T:
+    async def take(self, kind: str, load: Callable[[bytes], T], *checks: str) -> T:
         """Return the next message as `load` parses it, and record the `checks` that `load` makes."""
         blob = await self.hear(kind)
-        with self.link.activity(activity) if activity else nullcontext():
+        with self.link.activity("validate"):
             content = load(blob)
         self.checked(kind, *checks)
         return content

@@ -24,7 +24,7 @@ from research.attacks.blind_cheats import replayed_model
 from research.attacks.clear import CLEAR
 from securefed import Monitoring
 from securefed.audit import CLAIMS, audit
-from securefed.audit.blind_claims import BLIND
+from securefed.audit.blind import BLIND
 from securefed.crypto import FixedPoint, find_kind, generate, load_public_key, shares
 from securefed.crypto.blind.paillier import paillier_scheme
 from securefed.crypto.ckks.arrays import CkksEncrypted

@@ -118,7 +118,7 @@ class Exchange:
             return self._keys.public.load(blob, self._side.peer_shape())
 
         channel = Channel(self._link, sender, round_, step)
-        return await channel.take(kind, load, "shape", "ciphertexts", activity="validate")
+        return await channel.take(kind, load, "shape", "ciphertexts")
 
     def _sum(self, names: list[str]) -> Encrypted:
         with self._link.activity("add"):

@@ -321,7 +321,7 @@ class ScoreGuard:
     def _ask(self, database: sqlite3.Connection, people: Sequence[bytes]) -> None:
         """Note whom the next question is about."""
         database.execute("DELETE FROM asked")
-        hashes = ((_hashed(self.key, b"score person", person),) for person in people)
+        hashes = ((keyed(self.key, person, b"score person", DIGEST),) for person in people)
         database.executemany("INSERT OR IGNORE INTO asked VALUES (?)", hashes)
 
     @staticmethod
@@ -336,7 +336,8 @@ class ScoreGuard:
         """Return hashes of the question, of the scoring that it belongs to, and of its place there."""
         parts = {"question": (question, 8), "scoring": (scoring or question, 4), "place": (place, 4)}
         return {
-            what: _hashed(self.key, b"score question", part)[:size] for what, (part, size) in parts.items()
+            what: keyed(self.key, part, b"score question", DIGEST)[:size]
+            for what, (part, size) in parts.items()
         }
 
     # The database
@@ -412,7 +413,7 @@ class ScoreGuard:
 
     def _mark(self, bookings: int) -> bytes:
         count = bookings.to_bytes(8, "big")
-        return count + _hashed(self.key, b"score mark", count)
+        return count + keyed(self.key, count, b"score mark", DIGEST)
 
     def _write_mark(self, path: Path, bookings: int) -> None:
         if bookings > self._marked():
@@ -423,16 +424,12 @@ def _bookings(database: sqlite3.Connection) -> int:
     return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _hashed(key: bytes, purpose: bytes, content: bytes) -> bytes:
-    return blake2b(content, key=key, person=purpose, digest_size=DIGEST).digest()
-
-
 def _row_hash(content: bytes) -> bytes:
     return blake2b(content, digest_size=DIGEST).digest()
 
 
 def _seal(key: bytes, *row: bytes | int) -> bytes:
-    return _hashed(key, b"score record", repr(row).encode())[:SEAL]
+    return keyed(key, repr(row).encode(), b"score record", DIGEST)[:SEAL]
 
 
 def _most(database: sqlite3.Connection, more: int = 0, bits: int = 0) -> tuple[int, int]:
