@@ -234,7 +234,7 @@ def transfer_scene(
             if self.view.party == "A":
                 scene.squares.append(0.25 * np.outer(sides["A"].phi(), sides["A"].phi()))
             else:
-                scene.hidden.append(sides["B"].model.forward(sides["B"]._features[:rows]))
+                scene.hidden.append(sides["B"].model.forward(sides["B"].features[:rows]))
             return super().contribution()
 
     watched: dict[str, Any] = {name: Noting(side, views[name]) for name, side in wrapped.items()}

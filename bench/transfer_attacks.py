@@ -95,7 +95,7 @@ def transfer_label_scores(scene: TransferScene, variant: str) -> Iterator[Score]
 def fitted_labels(scene: TransferScene, variant: str, name: str) -> Score:
     """B fits the labels and every round's Phi to all its openings."""
     side = scene.sides["B"]
-    openings = layers(scene.views["B"].opened, side.model, side._features[: scene.rows])
+    openings = layers(scene.views["B"].opened, side.model, side.features[: scene.rows])
     answer = labels_by_fitting(openings, scene.rows, restarts=1, iterations=40)
     interval, chance = either_sign(answer.values, scene.labels)
     advisory = next(e for e in scene.ledger if e.advisory)
@@ -114,7 +114,7 @@ def hidden_score(scene: TransferScene, variant: str) -> Score:
         found, note = plain_values(view.of("contribution")[0])[:n], "sent as it is"
     elif variant == SINGLE:
         sums, side = view.opened[0].sums, scene.sides["A"]
-        found = (sums[n] * side._y[:, None] - sums[:n]) / (2.0 * side._gamma)
+        found = (sums[n] * side._y[:, None] - sums[:n]) / (2.0 * side.gamma)
     else:
         found = solve_block(view.in_round(0), prior=0.5).rows
     return Score.of("hidden representations", "A", variant, "R2", r_squared(found, truth), 0.0, None, note)
@@ -154,7 +154,7 @@ def _hidden_at(scene: TransferScene, parameters: Array) -> Array:
     model = scene.sides["B"].model
     kept = model.parameters
     model.parameters = parameters
-    hidden = model.forward(scene.sides["B"]._features[: scene.rows])
+    hidden = model.forward(scene.sides["B"].features[: scene.rows])
     model.parameters = kept
     return hidden
 

@@ -46,7 +46,7 @@ class PerSample:
 
     @property
     def has_labels(self) -> bool:
-        return self.side._labels is not None
+        return self.side.labels is not None
 
     @property
     def equations(self) -> int:
@@ -70,7 +70,7 @@ class PerSample:
         pull = np.concatenate([-0.5 * side._y, 0.25 * side._root * side.phi()]) / count
         for j in range(h):
             table[j, :n] = side._y[:, None] * pull
-            table[j, :n, :n] -= 2.0 * side._gamma * np.eye(n)
+            table[j, :n, :n] -= 2.0 * side.gamma * np.eye(n)
             table[j, n] = pull
         return table
 

@@ -115,7 +115,7 @@ def test_labels_over_the_rounds_are_found_with_few_shared_rows() -> None:
     assert exact.ratio < 0.5
     assert estimate.ratio > 5
     side = found.sides["B"]
-    answer = labels_by_fitting(layers(found.views["B"].opened, side.model, side._features[:30]), 30)
+    answer = labels_by_fitting(layers(found.views["B"].opened, side.model, side.features[:30]), 30)
     reached = area(answer.values, found.labels > 0)
     assert max(reached, 1 - reached) > 0.97
 
@@ -125,7 +125,7 @@ def test_the_fit_explains_what_the_model_says() -> None:
     found = ours("plain", 24, 3, 2, 2)
     truth = found.views["A"].opened[0].contribution
     side = found.sides["B"]
-    first = layers(found.views["B"].opened, side.model, side._features[:24])[0]
+    first = layers(found.views["B"].opened, side.model, side.features[:24])[0]
     rebuilt = first.inputs.T @ (first.slope * (truth[:24] + first.hidden @ truth[24:] / np.sqrt(24)))
     assert np.abs(rebuilt - first.sums).max() < 1e-9
 

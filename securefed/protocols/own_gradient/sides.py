@@ -25,7 +25,7 @@ by sqrt(n) and S by 1/sqrt(n), so that both blocks have multipliers of similar s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,6 +163,7 @@ class Side(ABC):
         """Return a scorer with the current parameters."""
 
 
+@dataclass(eq=False, repr=False)
 class LinearSide(Side):
     """A party of the generalised linear objective (equations 2 to 4), with or without labels.
 
@@ -171,56 +172,44 @@ class LinearSide(Side):
     """
 
     model: LocalModel
+    features: Array
+    labels: Array | None
+    loss: Loss
+    _: KW_ONLY
+    l2: float
+    exact: bool
+    margin_bound: float
+    overlap: int = 1
 
-    def __init__(
-        self,
-        model: LocalModel,
-        features: Array,
-        labels: Array | None,
-        loss: Loss,
-        *,
-        l2: float,
-        exact: bool,
-        margin_bound: float,
-        overlap: int = 1,
-    ) -> None:
-        self.model = model
-        self.is_linear = model.is_linear
-        self.exact = exact
-        self._features, self._labels = features, labels
-        self._loss = loss
-        self._l2, self._overlap = l2, overlap
-        self._margin_bound = margin_bound
-        self.begin(np.arange(len(features)))
-
-    def aim(self, targets: Array) -> None:
-        self._labels = targets
+    def __post_init__(self) -> None:
+        self.is_linear = self.model.is_linear
+        self.begin(np.arange(len(self.features)))
 
     def begin(self, batch: Rows) -> None:
-        self._rows = self._features[batch]
-        self._targets = None if self._labels is None else self._labels[batch]
+        self._rows = self.features[batch]
+        self._targets = None if self.labels is None else self.labels[batch]
         self._start = self.model.forward(self._rows)
 
     def contribution(self) -> Array:
         self._start = self.model.forward(self._rows)
-        _check_bound("margin_bound", "H", self._start, self._margin_bound, trains=True)
+        _check_bound("margin_bound", "H", self._start, self.margin_bound, trains=True)
         if self.exact:
             targets = np.zeros(len(self._rows)) if self._targets is None else self._targets
             return np.column_stack([self._start, targets])
         return self._part(self._start)
 
     def _part(self, margins: Array) -> Array:
-        part: Array = self._loss.margin_weight * margins
+        part: Array = self.loss.margin_weight * margins
         if self._targets is not None:
-            part = part + self._loss.label_weight * self._targets
+            part = part + self.loss.label_weight * self._targets
         return part
 
     def fixed(self) -> FixedPoint:
-        labels = 1.0 if self._loss.binary else self._margin_bound
+        labels = 1.0 if self.loss.binary else self.margin_bound
         if self.exact:
-            return FixedPoint(max(self._margin_bound, labels), FRACTION_BITS)
-        margins = self._loss.margin_weight * self._margin_bound
-        return FixedPoint(margins + abs(self._loss.label_weight) * labels, FRACTION_BITS)
+            return FixedPoint(max(self.margin_bound, labels), FRACTION_BITS)
+        margins = self.loss.margin_weight * self.margin_bound
+        return FixedPoint(margins + abs(self.loss.label_weight) * labels, FRACTION_BITS)
 
     def peer_shape(self) -> tuple[int, ...]:
         return (len(self._rows), 2) if self.exact else (len(self._rows),)
@@ -230,66 +219,60 @@ class LinearSide(Side):
 
     def gradient(self, sums: Array, included: bool) -> Array:
         now = self.model.forward(self._rows)
-        own = self._loss.margin_weight * (now - self._start) if included else self._part(now)
+        own = self.loss.margin_weight * (now - self._start) if included else self._part(now)
         return self._regularised(sums + self.model.vjp(self._rows, own))
 
     def exact_gradient(self, others: Array, included: bool) -> Array:
         # What this party moves counts `overlap` times: the others may move the same way (steps.py).
-        total = others[:, 0] + self._overlap * (self.model.forward(self._rows) - self._start)
+        total = others[:, 0] + self.overlap * (self.model.forward(self._rows) - self._start)
         if not included:
             total = total + self._start
         labels = others[:, 1]
         if self._targets is not None and not included:
             labels = labels + self._targets
-        return self._regularised(self.model.vjp(self._rows, self._loss.residual(total, labels)))
+        return self._regularised(self.model.vjp(self._rows, self.loss.residual(total, labels)))
 
     def _regularised(self, sums: Array) -> Array:
-        return sums / len(self._rows) + self._l2 * self.model.parameters
+        return sums / len(self._rows) + self.l2 * self.model.parameters
 
     def scorer(self) -> LinearScorer:
-        return LinearScorer(self.model, self._margin_bound)
+        return LinearScorer(self.model, self.margin_bound)
 
 
+@dataclass(eq=False, repr=False)
 class TransferSide(Side):
     """A party of the transfer objective: A with labels, or B without."""
 
     model: HiddenLayer
+    features: Array
+    overlap: Rows
+    """This party's row numbers of the overlapping rows, in the agreed order."""
+    labelled: NDArray[np.bool_]
+    """w of the overlapping rows."""
+    labels: Array | None
+    """A's: -1, +1 or NaN (unlabelled) for each of its rows."""
+    _: KW_ONLY
+    gamma: float
+    l2: float
+    activation_bound: float
     is_linear = False
 
-    def __init__(
-        self,
-        model: HiddenLayer,
-        features: Array,
-        overlap: Rows,
-        labelled: NDArray[np.bool_],
-        labels: Array | None,
-        *,
-        gamma: float,
-        l2: float,
-        activation_bound: float,
-    ) -> None:
-        """`overlap` has this party's row numbers of the overlapping rows, in the agreed order, and `labelled`
-        their w. `labels` (A only) are -1, +1 or NaN (unlabelled) for each of this party's rows.
-        """
-        self.model = model
-        self._features, self._labels = features, labels
-        self._overlap, self._weights = overlap, labelled.astype(np.float64)
-        self._gamma, self._l2 = gamma, l2
-        self._bound = activation_bound if model.activation == "relu" else 1.0
-        if labels is not None:
-            known = ~np.isnan(labels)
-            self._known_rows, self._known_labels = model.augmented(features[known]), labels[known]
-            self._known_features = features[known]
-        self.begin(np.arange(len(overlap)))
+    def __post_init__(self) -> None:
+        self._bound = self.activation_bound if self.model.activation == "relu" else 1.0
+        if self.labels is not None:
+            known = ~np.isnan(self.labels)
+            self._known_features, self._known_labels = self.features[known], self.labels[known]
+            self._known_rows = self.model.augmented(self._known_features)
+        self.begin(np.arange(len(self.overlap)))
 
     def begin(self, batch: Rows) -> None:
-        chosen = self._overlap[batch]
-        self._rows = self._features[chosen]
+        chosen = self.overlap[batch]
+        self._rows = self.features[chosen]
         self._inputs = self.model.augmented(self._rows)
-        self._w = self._weights[batch]
+        self._w = self.labelled[batch].astype(np.float64)
         self._y = np.zeros(len(batch))
-        if self._labels is not None:
-            self._y = np.where(self._w > 0, np.nan_to_num(self._labels[chosen]), 0.0)
+        if self.labels is not None:
+            self._y = np.where(self._w > 0, np.nan_to_num(self.labels[chosen]), 0.0)
         self._root = float(np.sqrt(len(batch)))
 
     def phi(self) -> Array:
@@ -299,19 +282,19 @@ class TransferSide(Side):
     def contribution(self) -> Array:
         hidden = self.model.forward(self._rows)
         _check_bound("activation_bound", "u", hidden, self._bound, trains=True)
-        if self._labels is None:
+        if self.labels is None:
             outer = (hidden * self._w[:, None]).T @ hidden
             return np.vstack([hidden, outer / self._root])
         phi = self.phi()
-        constant = -0.5 * np.outer(self._y, phi) - 2.0 * self._gamma * hidden
+        constant = -0.5 * np.outer(self._y, phi) - 2.0 * self.gamma * hidden
         return np.vstack([constant, 0.25 * self._root * np.outer(phi, phi)])
 
     def fixed(self) -> FixedPoint:
         u = self._bound
-        if self._labels is None:
+        if self.labels is None:
             bound = max(u, self._root * u * u)
         else:
-            bound = max(u * (0.5 + 2.0 * self._gamma), 0.25 * self._root * u * u)
+            bound = max(u * (0.5 + 2.0 * self.gamma), 0.25 * self._root * u * u)
         # Saturated activations reach the bound up to the rounding of a sum of n products.
         return FixedPoint(bound * (1.0 + 2.0**-20), FRACTION_BITS)
 
@@ -326,7 +309,7 @@ class TransferSide(Side):
         """
         inputs, slope = self._inputs.T, self.model.derivative(self._rows).T
         n, h = len(self._rows), self.model.width
-        if self._labels is None:
+        if self.labels is None:
             weighted = self.model.forward(self._rows) * self._w[:, None] / self._root
 
             def block_of_b(columns: slice, outputs: slice) -> Array:
@@ -335,7 +318,7 @@ class TransferSide(Side):
 
             return Multipliers((h, len(inputs), n + h), block_of_b)
         pulled = np.concatenate([-0.5 * self._y, 0.25 * self._root * self.phi()])
-        pull, aligned = self._label_pull().T, -2.0 * self._gamma * slope
+        pull, aligned = self._label_pull().T, -2.0 * self.gamma * slope
 
         def block_of_a(columns: slice, outputs: slice) -> Array:
             block: Array = pull[columns, outputs, None] * pulled
@@ -348,11 +331,11 @@ class TransferSide(Side):
         """Return the sums (d + 1, h) of values in the clear, without the tensor of multipliers."""
         slope, n = self.model.derivative(self._rows), len(self._rows)
         rows, square = values[:n], values[n:]
-        if self._labels is None:
+        if self.labels is None:
             hidden = self.model.forward(self._rows) * self._w[:, None]
             return self._inputs.T @ (slope * (rows + hidden @ square / self._root))
         push = -0.5 * self._y @ rows + 0.25 * self._root * self.phi() @ square
-        return self._label_pull() * push - 2.0 * self._gamma * (self._inputs.T @ (slope * rows))
+        return self._label_pull() * push - 2.0 * self.gamma * (self._inputs.T @ (slope * rows))
 
     def _label_pull(self) -> Array:
         """Return q[a, j] = dPhi_j / dW_aj = mean over the labelled rows of y_l x_la act'(z_lj)."""
@@ -361,9 +344,9 @@ class TransferSide(Side):
 
     def gradient(self, sums: Array, included: bool) -> Array:
         """Return the gradient. The party's own part is the alignment's 2 gamma u, and L2."""
-        own = self.model.vjp(self._rows, 2.0 * self._gamma * self.model.forward(self._rows))
-        return ((sums + own) / len(self._rows)).ravel() + self._l2 * self.model.parameters
+        own = self.model.vjp(self._rows, 2.0 * self.gamma * self.model.forward(self._rows))
+        return ((sums + own) / len(self._rows)).ravel() + self.l2 * self.model.parameters
 
     def scorer(self) -> TransferScorer:
-        phi = None if self._labels is None else self.phi()
+        phi = None if self.labels is None else self.phi()
         return TransferScorer(self.model, phi, self._bound)

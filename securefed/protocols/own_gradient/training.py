@@ -167,7 +167,7 @@ class DataParty(PartyLoop):
 
     def _aim(self, targets: Array | None) -> None:
         if targets is not None and isinstance(self.side, LinearSide):
-            self.side.aim(targets)
+            self.side.labels = targets
 
     async def _round(self, link: Link, t: int) -> None:
         agreement, exchange = self._agreement, self._exchange
