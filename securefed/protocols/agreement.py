@@ -52,11 +52,6 @@ class Objective:
     def outputs(self, columns: int, *, blind: bool) -> int:
         return 1 if self.wide and not blind else columns
 
-    def encrypted_shape(self, rows: int, columns: int) -> tuple[int, ...]:
-        """Return the shape of a party's encrypted matrix during a round."""
-        total = rows + self.more_rows(columns)
-        return (total, columns) if self.wide or columns > 1 else (total,)
-
     def check_parties(self, name: str, count: int) -> None:
         if self.parties is not None and count != self.parties:
             raise SettingError(f"parties: {count} given, the {name} objective takes exactly {self.parties}")
@@ -292,7 +287,9 @@ class Agreement:
     @property
     def encrypted_shape(self) -> tuple[int, ...]:
         """The shape of a party's encrypted matrix during a round."""
-        return get_objective(self.objective).encrypted_shape(self.batches.effective_size, self.width)
+        objective = get_objective(self.objective)
+        rows = self.batches.effective_size + objective.more_rows(self.width)
+        return (rows, self.width) if objective.wide or self.width > 1 else (rows,)
 
     def unknowns(self) -> int:
         """Count the secrets that stay fixed between two exchanges."""

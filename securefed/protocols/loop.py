@@ -115,9 +115,7 @@ class PartyLoop(ABC):
     """One party's program. A protection implements its stages."""
 
     def __init__(self, agreement: Agreement, context: PartyContext) -> None:
-        self._agreement, self._holder = agreement, context.holder
-        self._evaluation, self._on_round = context.evaluation, context.on_round
-        self._on_scoring = context.on_scoring
+        self._agreement, self._context, self._evaluation = agreement, context, context.evaluation
         self.guard = context.guard or ScoreGuard()
         if (rows := context.evaluation) and rows.features is not None and rows.people is not None:
             self.guard.know(rows.features, rows.people)
@@ -171,8 +169,8 @@ class PartyLoop(ABC):
             if best:
                 self._best = {"round": np.array(t), **self._model_state()}
             link.mark("round", t)
-            if self._on_round is not None:
-                self._on_round(Round(t, metric, link, reason))
+            if self._context.on_round is not None:
+                self._context.on_round(Round(t, metric, link, reason))
             if reason is not None:
                 outcome.reason = reason
                 break
@@ -204,8 +202,8 @@ class PartyLoop(ABC):
             return
         self._question = await self._make_question(link, t)
         self._asked = {**self._state(t + 1), **self._question, QUESTION: np.array(t)}
-        if self._on_scoring is not None:
-            self._on_scoring(Round(t, None, link))
+        if self._context.on_scoring is not None:
+            self._context.on_scoring(Round(t, None, link))
 
     async def _make_question(self, link: Link, t: int) -> State:
         """Draw and compute everything that a question needs besides the model and the rows."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass
 from numbers import Real
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +51,9 @@ class FedSGD(Declared):
     """
 
     proximal: float = setting(0.0, number(least=0.0), PULL)
-    local_steps: int = field(default=1, init=False, repr=False)
-    order: Order = field(default="parallel", init=False, repr=False)
-
-    @property
-    def name(self) -> str:
-        return "FedSGD"
+    name: ClassVar[str] = "FedSGD"
+    local_steps: ClassVar[int] = 1
+    order: ClassVar[Order] = "parallel"
 
 
 @dataclass(frozen=True)
@@ -240,9 +237,12 @@ class Batches:
         if self.fixed:
             number = 2**64 - 1  # one order for all rounds
             start = min(t % -(-self.rows // size) * size, self.rows - size)
+        return np.sort(self._order(number)[start : start + size])
+
+    def _order(self, number: int) -> NDArray[np.intp]:
+        """Return the rows in a random order, the same for the same number."""
         words = np.random.Philox(key=np.array([self.seed, number], dtype=np.uint64)).random_raw(self.rows)
-        chosen = np.argsort(words, kind="stable")[start : start + size]
-        return np.sort(chosen).astype(np.intp, copy=False)
+        return np.argsort(words, kind="stable").astype(np.intp, copy=False)
 
     @property
     def model_rounds(self) -> int:
@@ -271,7 +271,8 @@ class Batches:
 
     def held(self, fold: int) -> NDArray[np.intp]:
         """Return the row numbers of a fold, in ascending order."""
-        return _folds(self.rows, self.holdout_rows, self.folds, self.seed)[fold]
+        holdout = self._order(2**64 - 2)[: self.holdout_rows]
+        return np.sort(np.array_split(holdout, self.folds)[fold])
 
     def trained(self, t: int) -> NDArray[np.intp]:
         """Return the row numbers that round t learns from; `abreast`: but for those that are left out."""
@@ -286,33 +287,19 @@ class Batches:
     @property
     def division(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """The rows to train on and the rows to measure with; folds one after another."""
-        parts = _folds(self.rows, self.holdout_rows, self.folds, self.seed)
-        return self.batch(0) if self.folds > 1 else self.trained(0), np.concatenate(parts)
-
-
-def check_holdout(value: object) -> float:
-    """Return the held-out share. Raises SettingError if it leaves too few rows to train on."""
-    return check_number("holdout", value, least=0.0, below=0.8)
+        aside = np.concatenate([*map(self.held, range(self.folds))])
+        return self.batch(0) if self.folds > 1 else self.trained(0), aside
 
 
 def held_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows to train on and the rows to measure with, both in ascending order.
 
-    They are the same at every party that knows the seed. No rows are held out if either part would be too
-    small.
+    They are the same at every party that knows the seed. None are held out if either part would be too small.
     """
     count = round(share * rows)
     if count < LEAST_HELD_OUT or rows - count < LEAST_HELD_OUT:
-        return np.arange(rows, dtype=np.intp), np.zeros(0, dtype=np.intp)
-    (holdout,) = _folds(rows, count, 1, seed)
-    return np.setdiff1d(np.arange(rows), holdout), holdout
-
-
-def _folds(rows: int, count: int, folds: int, seed: int) -> list[NDArray[np.intp]]:
-    """Return the first `count` rows of a random order, cut into folds."""
-    words = np.random.Philox(key=np.array([seed, 2**64 - 2], dtype=np.uint64)).random_raw(rows)
-    order = np.argsort(words, kind="stable")[:count].astype(np.intp)
-    return [np.sort(part) for part in np.array_split(order, folds)]
+        count = 0
+    return Batches(rows, seed=seed, holdout_rows=count, holdout_until=1).division
 
 
 @dataclass(frozen=True)

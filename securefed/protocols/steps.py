@@ -36,11 +36,9 @@ class Optimiser(ABC):
     """An update rule: gradient in, new flat parameters out. Its fields are its settings."""
 
     def step(self, parameters: Array, gradient: Array, learning_rate: float) -> Array:
-        """Return new parameters. The arguments do not change."""
-        # Zero is allowed: it freezes a party.
-        return parameters - check_number("learning_rate", learning_rate, least=0.0) * self._direction(
-            gradient
-        )
+        """Return new parameters. A rate of 0 freezes a party."""
+        rate = check_number("learning_rate", learning_rate, least=0.0)
+        return parameters - rate * self._direction(gradient)
 
     @abstractmethod
     def _direction(self, gradient: Array) -> Array:

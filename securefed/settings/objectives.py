@@ -38,7 +38,6 @@ from securefed.protocols.schedules import (
     Stopping,
     as_learning_rate,
     automatic_rounds,
-    check_holdout,
 )
 from securefed.protocols.steps import SGD, Optimiser, get_optimiser
 from securefed.settings.protection import DEFAULTS, Blind, Plain, Protection, check_protection
@@ -156,7 +155,7 @@ class ObjectiveSettings(Declared):
     l2: Any = setting(0.0, number(least=0.0), "Weight of the penalty l2/2 |theta|^2.")
     holdout: float = setting(
         0.0,
-        lambda name, value: check_holdout(value),
+        number(least=0.0, below=0.8),
         "Share of the common rows that is held out. At the end the label party sees their scores once, and "
         "says how good the model is. 0: quality is not measured.",
     )

@@ -119,7 +119,7 @@ def test_keys_that_are_too_small(monkeypatch: Patch) -> None:
     run = made(PAIR)
     for name, program in run.programs.items():
         party = program.__self__  # type: ignore[attr-defined]
-        party._holder = small[name]
+        party._context = replace(party._context, holder=small[name])
     monkeypatch.setattr(keyring_module, "load_public_key", partial(load_public_key, allow_small=True))
     assert failed(run) == ["encrypted"]
 

@@ -162,7 +162,7 @@ class DataParty(PartyLoop):
         self._previous = np.asarray(state["previous"], dtype=np.float64)
 
     async def _begin(self, link: Link) -> None:
-        self._keys = await distribute_keys(link, self._agreement, self._holder, self._mapper)
+        self._keys = await distribute_keys(link, self._agreement, self._context.holder, self._mapper)
         self._exchange = Exchange(link, self._agreement, self._keys, self.side)
 
     def _aim(self, targets: Array | None) -> None:
