@@ -7,9 +7,8 @@ that is not on the list was not agreed to. Own-gradient runs make no such promis
 from __future__ import annotations
 
 import ast
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from securefed.errors import DataError, SettingError
 from securefed.protocols import schedules
 from securefed.protocols.agreement import Agreement, Member, get_objective
 from securefed.protocols.blind import linear, scoring, transfer, transfer_round
-from securefed.protocols.blind.correlations import Count, FixedMatrix, Name, prepared_products, trip_sizes
+from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
 from securefed.protocols.blind.loop import PREPARE_STEP
 from securefed.protocols.blind.statistics import PART_STEP, PassPlan
@@ -48,28 +47,63 @@ class Due(NamedTuple):
     size: int | None
 
 
-class Schedule(ABC):
-    """All messages of a blind run."""
+Trips = list[tuple[int, int]]
+"""How many differences the first and the second holder send at each step."""
 
-    def __init__(self, agreement: Agreement, lengths: Lengths | None, sizes: Sequence[int]) -> None:
-        """`lengths`: None where the transcripts do not show the key's size. `sizes`: columns of scores."""
+
+class Shape(NamedTuple):
+    """What differs between objectives."""
+
+    sizes: tuple[int, ...]
+    """Columns of scores."""
+    passes: Mapping[int, PassPlan]
+    """By the round before which they come."""
+    products: list[Product]
+    """That prepare all rounds."""
+    trips: Callable[[int], Trips]
+    """Of a round."""
+    score_trips: Trips
+    """Before a model is scored."""
+    released: tuple[str, ...] = ()
+    """To whom parameters are opened at the end."""
+
+
+def _linear(agreement: Agreement) -> Shape:
+    plan, batches = linear.pass_plan(agreement), agreement.batches
+    targets, rounds = replace(plan, only_targets=True), range(agreement.stopping.rounds)
+
+    def trips(t: int) -> Trips:
+        count = plan.columns * plan.outputs * len(linear.systems_of(batches, t))
+        return [(count, count)] * len(agreement.turns)
+
+    passes = {0: plan, **{t: targets for t in rounds if batches.aims_anew(t)}}
+    products = prepared_products(*linear.round_products(agreement, plan, rounds))
+    return Shape(plan.sizes, passes, products, trips, [], plan.names if agreement.release else ())
+
+
+def _transfer(agreement: Agreement) -> Shape:
+    plan = transfer.transfer_plan(agreement)
+    constants, told = transfer_round.fixed_matrices(plan), zeros(plan.size_b, plan.outputs)
+    counted = transfer_round.TransferRound(plan, Count(constants), told, first=True)
+    trips = trip_sizes(counted.moves(transfer_round.Maps.zeros(plan)))
+    score_trips = trip_sizes(counted.score_map(transfer_round.Maps.zeros(plan)))
+    rounds, scorings = agreement.stopping.rounds, agreement.evaluations_from(0) + 1
+    count = transfer_round.count_products(plan, constants, rounds, scorings)
+    sizes, passes = (agreement.members[0].parameters, 1), {0: transfer.transfer_pass(agreement)}
+    return Shape(sizes, passes, prepared_products(constants, count), lambda t: trips, score_trips)
+
+
+SHAPES = {"linear": _linear, "transfer": _transfer}
+
+
+class Schedule:
+    """All messages of a blind run. `lengths`: None where the transcripts do not show the key's size."""
+
+    def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
         self.agreement, self._lengths = agreement, lengths
-        self._scores = scoring.ScorePlan.of(agreement, tuple(sizes))
+        self._shape = SHAPES[agreement.objective](agreement)
+        self._scores = scoring.ScorePlan.of(agreement, self._shape.sizes)
         self._holders = self._scores.holders
-
-    @abstractmethod
-    def _setup(self) -> Iterator[Due]: ...
-
-    @abstractmethod
-    def _round(self, t: int) -> Iterator[Due]: ...
-
-    def _before_scores(self, phase: str, t: int) -> Iterator[Due]:
-        """What holders exchange before a model is scored."""
-        return iter(())
-
-    def _after(self) -> Iterator[Due]:
-        """What comes after the last round, besides the model's parts."""
-        return iter(())
 
     def training(self, rounds: int, scored: Callable[[int], int], *, broken: bool = False) -> Iterator[Due]:
         """Yield the messages of a run that went on for so many rounds.
@@ -77,12 +111,20 @@ class Schedule(ABC):
         `scored`: the rows of an evaluation, where the agreement does not say them.
         `broken`: in several attempts. Each has a scoring key of its own, so one may be new at any scoring.
         """
-        agreement, introduced = self.agreement, False
-        yield from self._setup()
+        agreement, shape, introduced = self.agreement, self._shape, False
+        yield from self._pass(0)
+        yield from self._key(*self._holders, ("setup", 0, PREPARE_STEP))
+        for product in shape.products:
+            yield from self._product(*self._holders, product, PREPARE_STEP)
         for t in range(rounds):
-            yield from self._round(t)
+            if t > 0 and t in shape.passes:
+                yield from self._pass(t)
+            yield from self._trips(shape.trips(t), "training", t)
+            for name in agreement.names:
+                if name not in self._holders:
+                    yield Due(agreement.label_party, name, "progress", ("training", t, 0), 1)
             if agreement.evaluates_after(t):
-                yield from self._before_scores("evaluation", t)
+                yield from self._trips(shape.score_trips, "evaluation", t, transfer.SCORE_TRIP)
                 before = 0
                 for rows in self._agreed_rows(t) or [scored(t)]:
                     known = introduced or before > 0
@@ -93,9 +135,12 @@ class Schedule(ABC):
                 for name in self._scores.multipliers():
                     yield Due(agreement.label_party, name, "verdict", ("training", t, 0), 1)
         last = agreement.stopping.rounds
-        yield from self._before_scores("release", last)
+        yield from self._trips(shape.score_trips, "release", last, transfer.SCORE_TRIP)
         yield from self._scoring("release", last, 0, introduced, seal=True)
-        yield from self._after()
+        for name in shape.released:
+            sender = self._holders[name == agreement.label_party]
+            size = size_in_bytes(self._scores.size(name) * agreement.outputs)
+            yield Due(sender, name, "released", ("release", last, linear.RELEASE_STEP), size)
 
     def _agreed_rows(self, t: int) -> list[int]:
         """The rows that each model scores; none where the agreement does not say them."""
@@ -135,20 +180,29 @@ class Schedule(ABC):
             yield Due(peer, owner, "received", when, 1)
         yield self._reply(owner, peer, product, when)
 
-    def _part(self, sender: str, receiver: str, count: int, step: int, t: int = 0) -> Due:
-        return Due(sender, receiver, "part", ("setup", t, step), size_in_bytes(count))
+    def _pass(self, t: int) -> Iterator[Due]:
+        """A pass, and what parties without shares send of it."""
+        plan = self._shape.passes[t]
+        for owner, peer in plan.pairs():
+            yield from self._key(owner, peer, ("setup", t, scoring.KEY_STEP))
+            for fold in range(len(plan.folds)):
+                product = plan.product(owner, peer, fold)
+                yield from self._product(owner, peer, product, PART_STEP + 1 + fold, t)
+        for name in plan.names[:-1] if plan.helper is not None else ():
+            for holder in plan.holders:
+                for pair in plan.parts(name, holder):
+                    for fold in range(len(plan.folds)):
+                        product = plan.product(*pair, fold)
+                        size = size_in_bytes(product.left * product.right)
+                        yield Due(name, holder, "part", ("setup", t, PART_STEP), size)
 
-    def _prepared(self, matrices: Mapping[Name, FixedMatrix], count: Count) -> Iterator[Due]:
-        yield from self._key(*self._holders, ("setup", 0, PREPARE_STEP))
-        for product in prepared_products(matrices, count):
-            yield from self._product(*self._holders, product, PREPARE_STEP)
-
-    def _trip(self, sizes: tuple[int, int], phase: str, t: int, step: int) -> Iterator[Due]:
-        """The differences that the first and the second holder send."""
-        first, second = self._holders
-        for sender, receiver, count in ((first, second, sizes[0]), (second, first, sizes[1])):
-            if count:
-                yield Due(sender, receiver, "difference", (phase, t, step), size_in_bytes(count))
+    def _trips(self, trips: Trips, phase: str, t: int, first_step: int = 0) -> Iterator[Due]:
+        """The differences that the holders send."""
+        for step, counts in enumerate(trips, start=first_step):
+            for sender, count in zip(self._holders, counts, strict=True):
+                if count:
+                    size = size_in_bytes(count)
+                    yield Due(sender, self._scores.peer(sender), "difference", (phase, t, step), size)
 
     def _scoring(
         self, phase: str, t: int, rows: int, introduced: bool, chunks: int = 0, *, seal: bool
@@ -181,83 +235,6 @@ class Schedule(ABC):
                     yield self._reply(label_party, name, plan.sealed_product(name), when)
 
 
-class LinearSchedule(Schedule):
-    def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
-        plan = self._pass = linear.pass_plan(agreement)
-        super().__init__(agreement, lengths, plan.sizes)
-        self._matrices = linear.round_products(agreement, plan, range(agreement.stopping.rounds))
-
-    def _after(self) -> Iterator[Due]:
-        label_party, second = self._holders
-        when = ("release", self.agreement.stopping.rounds, linear.RELEASE_STEP)
-        for name in self._pass.names if self.agreement.release else ():
-            sender = second if name == label_party else label_party
-            size = size_in_bytes(self._pass.size(name) * self._pass.outputs)
-            yield Due(sender, name, "released", when, size)
-
-    def _setup(self) -> Iterator[Due]:
-        yield from self._pass_at(self._pass, 0)
-        yield from self._prepared(*self._matrices)
-
-    def _pass_at(self, plan: PassPlan, t: int) -> Iterator[Due]:
-        """A pass, and what parties without shares send of it."""
-        for owner, peer in plan.pairs():
-            yield from self._key(owner, peer, ("setup", t, scoring.KEY_STEP))
-            for fold in range(len(plan.folds)):
-                product = plan.product(owner, peer, fold)
-                yield from self._product(owner, peer, product, PART_STEP + 1 + fold, t)
-        for name in plan.names[:-1] if plan.helper is not None else ():
-            for holder in plan.holders:
-                for pair in plan.parts(name, holder):
-                    for fold in range(len(plan.folds)):
-                        product = plan.product(*pair, fold)
-                        yield self._part(name, holder, product.left * product.right, PART_STEP, t)
-
-    def _round(self, t: int) -> Iterator[Due]:
-        agreement = self.agreement
-        if agreement.batches.aims_anew(t):
-            yield from self._pass_at(replace(self._pass, only_targets=True), t)
-        count = self._pass.columns * self._pass.outputs * len(linear.systems_of(agreement.batches, t))
-        for turn in range(len(agreement.turns)):
-            yield from self._trip((count, count), "training", t, turn)
-        for name in agreement.names:
-            if name not in self._holders:
-                yield Due(agreement.label_party, name, "progress", ("training", t, 0), 1)
-
-
-class TransferSchedule(Schedule):
-    def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
-        super().__init__(agreement, lengths, (agreement.members[0].parameters, 1))
-        self._plan = plan = transfer.transfer_plan(agreement)
-        self._constants, told = transfer_round.fixed_matrices(plan), zeros(plan.size_b, plan.outputs)
-        counted = transfer_round.TransferRound(plan, Count(self._constants), told, first=True)
-        self._trips = trip_sizes(counted.moves(transfer_round.Maps.zeros(plan)))
-        (self._score_trip,) = trip_sizes(counted.score_map(transfer_round.Maps.zeros(plan)))
-
-    def _setup(self) -> Iterator[Due]:
-        (b, a), plan = self.agreement.names, self._plan
-        product = transfer.transfer_pass(self.agreement).product(a, b, 0)
-        yield from self._key(a, b, ("setup", 0, scoring.KEY_STEP))
-        yield from self._product(a, b, product, PART_STEP + 1)
-        scorings = self.agreement.evaluations_from(0) + 1
-        rounds = self.agreement.stopping.rounds
-        counted = transfer_round.count_products(plan, self._constants, rounds, scorings)
-        yield from self._prepared(self._constants, counted)
-
-    def _round(self, t: int) -> Iterator[Due]:
-        for step, sizes in enumerate(self._trips):
-            yield from self._trip(sizes, "training", t, step)
-
-    def _before_scores(self, phase: str, t: int) -> Iterator[Due]:
-        yield from self._trip(self._score_trip, phase, t, transfer.SCORE_TRIP)
-
-
-SCHEDULES: dict[str, type[LinearSchedule | TransferSchedule]] = {
-    "linear": LinearSchedule,
-    "transfer": TransferSchedule,
-}
-
-
 def read_schedule(settings: Mapping[str, Any], lengths: Lengths | None) -> Schedule:
     """Return the schedule of the settings in a transcript."""
     agreement = Agreement(
@@ -280,7 +257,7 @@ def read_schedule(settings: Mapping[str, Any], lengths: Lengths | None) -> Sched
     sizes = (agreement.batches.rows, agreement.batches.folds, agreement.stopping.rounds)
     if any(size > most for size, most in zip(sizes, (MOST_ROWS, MOST_FOLDS, MOST_ROUNDS), strict=True)):
         raise SettingError(f"{sizes} rows, folds and rounds: no blind run has so many")
-    return SCHEDULES[agreement.objective](agreement, lengths)
+    return Schedule(agreement, lengths)
 
 
 def _called(name: str, settings: Mapping[str, Any], kind: type[Any]) -> Any:

@@ -34,7 +34,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from securefed.audit.blind import SCHEDULES
+from securefed.audit.blind import Schedule
 from securefed.crypto import cross_lengths, cross_scheme
 from securefed.crypto.lattice.ring import DEGREE, PRIMES
 from securefed.crypto.shares import LIMBS
@@ -212,7 +212,7 @@ def _blind_bytes(scenario: Scenario) -> tuple[int, int]:
     """
     agreement = scenario.agreement
     rounds, lengths = agreement.stopping.rounds, cross_lengths(agreement.scheme, scenario.key_bits)
-    schedule = SCHEDULES[agreement.objective](agreement, lengths)
+    schedule = Schedule(agreement, lengths)
     due = list(schedule.training(rounds, lambda _: agreement.batches.rows))
     last = sum(m.size or 0 for m in due if m.when[:2] == ("training", rounds - 1))
     return sum(m.size or 0 for m in due) - rounds * last, last

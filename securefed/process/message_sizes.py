@@ -14,7 +14,7 @@ from importlib import import_module
 from math import ceil
 from typing import Any
 
-from securefed.audit.blind import SCHEDULES
+from securefed.audit.blind import Schedule
 from securefed.crypto import cross_lengths, find_kind, key_kind
 from securefed.crypto.shares import size_in_bytes
 from securefed.data.psi import MAX_IDS, MOST_PSI_BYTES
@@ -42,7 +42,7 @@ def training_sizes(agreement: Agreement, key_bits: int) -> dict[str, int]:
     """Return the most bytes of each kind in a training. A kind that it does not send has 0."""
     if agreement.reveal == "nothing":
         sizes: dict[str, int] = {}
-        schedule = SCHEDULES[agreement.objective](agreement, cross_lengths(agreement.scheme, key_bits))
+        schedule = Schedule(agreement, cross_lengths(agreement.scheme, key_bits))
         for due in schedule.training(agreement.stopping.rounds, lambda _: CHUNK):
             sizes[due.kind] = max(sizes.get(due.kind, 0), due.size or 0)
         return _complete(sizes)
