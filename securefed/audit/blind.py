@@ -6,21 +6,19 @@ that is not on the list was not agreed to. Own-gradient runs make no such promis
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from securefed.audit.claims import REQUESTS, Outcome, Skipped, claim, strength_of
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
 from securefed.crypto.shares import numbers_in, size_in_bytes, zeros
-from securefed.errors import DataError, SettingError
-from securefed.protocols import schedules
-from securefed.protocols.agreement import Agreement, Member, get_objective
+from securefed.errors import SettingError
+from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.blind import linear, scoring, transfer, transfer_round
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
@@ -235,39 +233,6 @@ class Schedule:
                     yield self._reply(label_party, name, plan.sealed_product(name), when)
 
 
-def read_schedule(settings: Mapping[str, Any], lengths: Lengths | None) -> Schedule:
-    """Return the schedule of the settings in a transcript."""
-    agreement = Agreement(
-        settings["objective"],
-        settings["scheme"],
-        tuple(Member(*member) for member in settings["parties"]),
-        schedules.FedBCD(settings["local_steps"], settings["order"]),
-        schedules.Constant(1.0),  # rates change no message
-        _called("batches", settings, schedules.Batches),
-        _called("stopping", settings, schedules.Stopping),
-        width=settings["width"],
-        key_holder=settings["key_holder"],
-        evaluate_every=settings["evaluate_every"],
-        holdout=settings["holdout"],
-        score_precision=int(settings["score_precision"]),
-        reveal="nothing",
-        release=settings["release"],
-        details=tuple(settings.items()),
-    )
-    sizes = (agreement.batches.rows, agreement.batches.folds, agreement.stopping.rounds)
-    if any(size > most for size, most in zip(sizes, (MOST_ROWS, MOST_FOLDS, MOST_ROUNDS), strict=True)):
-        raise SettingError(f"{sizes} rows, folds and rounds: no blind run has so many")
-    return Schedule(agreement, lengths)
-
-
-def _called(name: str, settings: Mapping[str, Any], kind: type[Any]) -> Any:
-    """Return the value whose `repr` a setting is."""
-    call = ast.parse(settings[name], mode="eval").body
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != kind.__name__:
-        raise DataError(f"{name}: {settings[name]} is no {kind.__name__}")
-    return kind(**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
-
-
 # Claims
 
 Place = tuple[str, str, str, When]
@@ -279,7 +244,7 @@ OUTPUTS = ("score", "released")
 
 def _lengths(recorded: Recorded) -> Lengths | None:
     """Lengths of messages; None where they depend on a key's size that no transcript shows."""
-    scheme = str(recorded.settings["scheme"])
+    scheme = recorded.agreement.scheme
     if scheme != "paillier":
         return cross_lengths(scheme, 0)
     for _, part in recorded.keys.values():
@@ -291,12 +256,16 @@ def _lengths(recorded: Recorded) -> Lengths | None:
 
 def _due(recorded: Recorded) -> list[Due]:
     """Every message that is due between two parties of which one is here."""
-    schedule = read_schedule(recorded.settings, _lengths(recorded))
+    agreement = recorded.agreement
+    sizes = (agreement.batches.rows, agreement.batches.folds, agreement.stopping.rounds)
+    if any(size > most for size, most in zip(sizes, (MOST_ROWS, MOST_FOLDS, MOST_ROUNDS), strict=True)):
+        raise SettingError(f"{sizes} rows, folds and rounds: no blind run has so many")
+    schedule = Schedule(agreement, _lengths(recorded))
     phases = {message.entry.phase for message in recorded.everything}
     due: list[Due] = []
     if phases - {"prediction"}:
-        rounds = schedule.agreement.stopping.rounds
-        if schedule.agreement.watched:
+        rounds = agreement.stopping.rounds
+        if agreement.watched:
             seen = [m.entry.round for m in recorded.everything if m.entry.phase == "training"]
             rounds = min(rounds, max(seen, default=-1) + 1)
         scored = partial(_scored_rows, recorded, "evaluation")
@@ -318,7 +287,7 @@ def _scored_rows(recorded: Recorded, phase: str, round_: int) -> int:
         entry = message.entry
         if (entry.phase, entry.round) == (phase, round_) and entry.kind in ("score", "score-share"):
             counts[entry.kind, message.sender] += numbers_in(entry.bytes)
-    return max(counts.values(), default=0) // recorded.outputs
+    return max(counts.values(), default=0) // recorded.agreement.outputs
 
 
 def _compare(recorded: Recorded, chosen: Callable[[str], bool]) -> Generator[str, None, list[Sent]]:
@@ -375,12 +344,14 @@ def _outputs(recorded: Recorded) -> Outcome:
         return NOT_BLIND
     for message in recorded.of(*REQUESTS, *REQUESTS.values()):
         yield f"{message}: something was decrypted for somebody"
-    if released and not recorded.settings.get("release"):
+    if released and not recorded.agreement.release:
         yield f"{released[0]}: nobody agreed to a release"
     sent = yield from _compare(recorded, OUTPUTS.__contains__)
+    agreement = recorded.agreement
+    sizes = {member.name: member.parameters for member in agreement.members}
     for message in released:
-        bits = scoring.release_bits(recorded.parameters.get(message.receiver, 0), recorded.outputs)
-        limited = message.receiver != recorded.label_party and not recorded.settings.get("trusted")
+        bits = scoring.release_bits(sizes.get(message.receiver, 0), agreement.outputs)
+        limited = message.receiver != agreement.label_party and not agreement.trusted
         if limited and bits > scoring.RELEASE_LIMIT:
             yield f"{message} shows {bits} bits, at most {scoring.RELEASE_LIMIT} were allowed"
     phases = sorted({m.entry.phase for m in sent if m.entry.phase in SCORING})

@@ -163,8 +163,8 @@ def _name(part: Part) -> str:
 
 @claim("encrypted", "The run was encrypted, with keys of full strength that were exchanged at its start.")
 def _encrypted(recorded: Recorded) -> Outcome:
-    scheme = str(recorded.settings["scheme"])
-    due = key_kind(scheme, str(recorded.settings.get("reveal", "own-gradient")))
+    scheme = recorded.agreement.scheme
+    due = key_kind(scheme, recorded.agreement.reveal)
     if not protects(scheme):
         yield f"the scheme is {scheme!r}, which protects nothing"
     if recorded.blind:
@@ -315,10 +315,11 @@ def _mask_once(recorded: Recorded) -> Outcome:
 )
 def _sums(recorded: Recorded) -> Outcome:
     requests, opened = recorded.of("opening-request"), 0
+    sizes = {member.name: member.parameters for member in recorded.agreement.members}
     for message in requests:
         if message.facts.get("single"):
             yield f"{message} asks for values of single rows"
-        due = recorded.parameters.get(message.sender, 0) * recorded.outputs
+        due = sizes.get(message.sender, 0) * recorded.agreement.outputs
         for numbers in (prod(part.shape) for part in message.parts):
             if numbers != due:
                 yield f"{message} asks for {numbers} numbers, {message.sender} has {due} parameters"
@@ -349,7 +350,7 @@ def _ledger(recorded: Recorded) -> Outcome:
 
 @claim("scores", "Prediction and evaluation revealed scores only, and to the label party only.")
 def _scores(recorded: Recorded) -> Outcome:
-    numbers, label = 0, recorded.label_party
+    numbers, label = 0, recorded.agreement.label_party
     for message in recorded.everything:
         kind = message.kind
         if message.entry.phase in SCORING and kind is not None and not kind.scoring:
@@ -360,7 +361,7 @@ def _scores(recorded: Recorded) -> Outcome:
             yield f"{message}: scores are for {label}"
         for part in (part for part in message.parts if part.frame in ("opened", "masked")):
             numbers += prod(part.shape)
-            if prod(part.shape[1:]) > recorded.outputs:
+            if prod(part.shape[1:]) > recorded.agreement.outputs:
                 yield f"{message} holds more than one number a row and output"
         if message.entry.kind == "score":
             numbers += numbers_in(message.entry.bytes)
@@ -370,7 +371,7 @@ def _scores(recorded: Recorded) -> Outcome:
                 yield f"{party} opened scores for {entry.peer}"
     if not numbers:
         return _no_scores(recorded, "scores were opened, and neither end of that is here")
-    each = "one a row" if recorded.outputs == 1 else f"{recorded.outputs} a row"
+    each = "one a row" if recorded.agreement.outputs == 1 else f"{recorded.agreement.outputs} a row"
     return f"{numbers} scores, {each}, to {label}"
 
 
@@ -388,7 +389,7 @@ def _scored(recorded: Recorded) -> list[Sent]:
         for message in recorded.messages("sent")
         if message.entry.phase in SCORING
         and message.entry.kind in SCORED
-        and (message.entry.kind, message.sender) != ("score", recorded.key_holder)
+        and (message.entry.kind, message.sender) != ("score", recorded.agreement.key_holder)
     ]
 
 
@@ -401,7 +402,7 @@ def _no_scores(recorded: Recorded, otherwise: str = "nobody who was scored is he
 
 @claim("blurred", "The scored parties blurred every score below the agreed precision.")
 def _blurred(recorded: Recorded) -> Outcome:
-    agreed, bits, parts = recorded.settings["score_precision"], list[int](), _scored(recorded)
+    agreed, bits, parts = recorded.agreement.score_precision, list[int](), _scored(recorded)
     for message in parts:
         blur = message.facts.get("blur")
         if blur is None:
@@ -521,7 +522,7 @@ def _result(recorded: Recorded) -> Outcome:
         raise Skipped("no result to compare with")
     if canonical(recorded.result.get("settings")) != canonical(recorded.settings):
         yield "the result names other settings than the transcripts"
-    if recorded.result.get("protected") is not protects(recorded.settings["scheme"]):
+    if recorded.result.get("protected") is not recorded.agreement.blurs:
         yield "the result says otherwise about whether the run was protected"
     shown = {(e.party, e.block, e.equations, e.unknowns) for e in recorded.ledger()}
     own, every = (

@@ -7,9 +7,10 @@ then reported as skipped.
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import combinations, zip_longest
 from math import prod
@@ -19,10 +20,11 @@ from typing import Any, Protocol
 
 from securefed.errors import DataError
 from securefed.files import RunDirectory, read_json, write_json
-from securefed.protocols.agreement import get_objective
+from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.messages import KINDS, MessageKind
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.protocols.own_gradient.openings import ledger_of
+from securefed.protocols.schedules import Batches, Constant, FedBCD, Stopping
 from securefed.transport import Entry, Transcript
 from securefed.transport.transcript import Part
 
@@ -87,23 +89,17 @@ class Recorded:
         if not isinstance(settings, dict) or not settings.get("parties"):
             raise DataError("audit: the transcripts do not name the parties of the run")
         self.settings: dict[str, Any] = settings
-        self.parameters = {str(name): int(count) for name, count, *_ in settings["parties"]}
-        """The parameters of each data party, the label party last."""
         numbers = [number for number in _leaves(self.agreed) if isinstance(number, int | float)]
-        if max(self.parameters.values()) > MOST_COLUMNS or not all(abs(n) <= MOST_NUMBER for n in numbers):
+        most = max(int(parameters) for _, parameters, _ in settings["parties"])
+        if most > MOST_COLUMNS or not all(abs(number) <= MOST_NUMBER for number in numbers):
             raise DataError("audit: the transcripts agree on a number that no run has")
-        self.names, self.key_holder = tuple(self.parameters), settings.get("key_holder")
-        self.label_party = self.names[-1]
-        self.everybody = self.names if self.key_holder is None else (*self.names, str(self.key_holder))
-        self.missing = [name for name in self.everybody if name not in self.transcripts]
+        self.agreement = agreement = _agreement_of(settings)
+        self.blind = agreement.reveal == "nothing"
+        self.missing = [name for name in agreement.everybody if name not in self.transcripts]
         """Parties without a transcript here."""
-        unseen = self.key_holder in self.missing
-        self.unseen_openings = [name for name in self.missing if name in self.names and unseen]
+        unseen = agreement.names if agreement.key_holder in self.missing else ()
+        self.unseen_openings = [name for name in self.missing if name in unseen]
         """Data parties whose openings neither end recorded here."""
-        self.blind = settings.get("reveal") == "nothing"
-        self.objective = get_objective(str(settings["objective"]))
-        self.outputs = self.objective.outputs(int(settings.get("width", 1)), blind=self.blind)
-        """Columns of labels and scores."""
 
     def agreements(self, party: str) -> list[dict[str, Any]]:
         """Return a party's agreements: one at the start, and one for each resumption."""
@@ -147,13 +143,13 @@ class Recorded:
     def has_role(self, party: str, role: str, message: Sent) -> bool:
         """Return whether the party has that role of the table of kinds."""
         if role == "data party":
-            return party in self.names
+            return party in self.agreement.names
         if role == "label party":
-            return party == self.label_party
+            return party == self.agreement.label_party
         if role == "key-holder":
             keys = [part.key for part in message.parts if part.key]
             return bool(keys) and all(self.owner(key) == party for key in keys)
-        return party in self.everybody
+        return party in self.agreement.everybody
 
     # The ledger, counted again
 
@@ -163,7 +159,7 @@ class Recorded:
         The end that shows more counts. The program that writes notes may have left one out.
         """
         counts: dict[str, dict[str, Counter[int]]] = {
-            name: {"opening-request": Counter(), "opening": Counter()} for name in self.names
+            name: {"opening-request": Counter(), "opening": Counter()} for name in self.agreement.names
         }
         for message in self.of("opening-request", "opening"):
             entry = message.entry
@@ -173,8 +169,7 @@ class Recorded:
                 counts[party][entry.kind][entry.round] += numbers
         rounds = {name: max(ends.values(), key=Counter.total) for name, ends in counts.items()}
         opened = {name: (max(each.values(), default=0), each.total()) for name, each in rounds.items()}
-        facts = int(self.agreed["unknowns"]), int(self.agreed["rows"])
-        return ledger_of(self.objective, self.label_party, opened, *facts)
+        return ledger_of(self.agreement, opened)
 
     def stated_ledger(self) -> list[LedgerEntry]:
         """Return the result's entries about openings that no transcript here shows."""
@@ -184,6 +179,28 @@ class Recorded:
             for e in stated
             if e["party"] in self.unseen_openings
         ]
+
+
+def _agreement_of(settings: Mapping[str, Any]) -> Agreement:
+    """Return the agreement that a transcript states, but for the learning rate, which changes no message."""
+    read: dict[str, Any] = {
+        "members": tuple(Member(*member) for member in settings["parties"]),
+        "algorithm": FedBCD(settings["local_steps"], settings["order"]),
+        "learning_rate": Constant(1.0),
+        "batches": _called("batches", settings, Batches),
+        "stopping": _called("stopping", settings, Stopping),
+        "details": tuple(settings.items()),
+    }
+    rest = {field.name: settings[field.name] for field in fields(Agreement) if field.name not in read}
+    return Agreement(**read, **rest)
+
+
+def _called(name: str, settings: Mapping[str, Any], kind: type[Any]) -> Any:
+    """Return the value whose `repr` a setting is."""
+    call = ast.parse(settings[name], mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != kind.__name__:
+        raise DataError(f"{name}: {settings[name]} is no {kind.__name__}")
+    return kind(**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -218,7 +235,7 @@ class Receipt:
 def receipts(recorded: Recorded) -> list[Receipt]:
     """Return a receipt for each pair that has a transcript here."""
     listed, here = [], recorded.transcripts
-    for pair in combinations(recorded.everybody, 2):
+    for pair in combinations(recorded.agreement.everybody, 2):
         first, second = sorted(pair, key=lambda name: name not in here)
         if first not in here:
             continue

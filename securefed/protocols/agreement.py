@@ -212,9 +212,13 @@ class Agreement:
         return self.members[-1].name
 
     @property
+    def everybody(self) -> tuple[str, ...]:
+        return self.names if self.key_holder is None else (*self.names, self.key_holder)
+
+    @property
     def others(self) -> list[str]:
         """Everybody but the label party."""
-        return [*self.names[:-1], *([] if self.key_holder is None else [self.key_holder])]
+        return [name for name in self.everybody if name != self.label_party]
 
     @property
     def mutual(self) -> bool:

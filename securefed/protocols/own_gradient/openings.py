@@ -22,7 +22,7 @@ from securefed.crypto.fixed import PRIVATE_BITS, Floats, Multipliers, as_multipl
 from securefed.crypto.keyholder import OpeningMemory
 from securefed.crypto.scheme import Mask, Masked
 from securefed.errors import ShapeError
-from securefed.protocols.agreement import Agreement, Member, Objective, get_objective
+from securefed.protocols.agreement import Agreement, Member, get_objective
 from securefed.protocols.channel import Channel
 from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry
 from securefed.transport import Link
@@ -123,17 +123,15 @@ def row_by_row(multipliers: Multipliers, rows: int) -> bool:
     )
 
 
-def ledger_of(
-    objective: Objective, label_party: str, opened: Mapping[str, tuple[int, int]], unknowns: int, rows: int
-) -> list[LedgerEntry]:
+def ledger_of(agreement: Agreement, opened: Mapping[str, tuple[int, int]]) -> list[LedgerEntry]:
     """Return the entries, the worst first. `opened`: each party's numbers in its worst round, and in all."""
-    entries = []
+    entries, objective = [], get_objective(agreement.objective)
     for party, (worst, total) in opened.items():
-        labels = party == label_party
+        labels = party == agreement.label_party
         if total:
-            entries.append(LedgerEntry(party, objective.block(labels), worst, unknowns, False))
+            entries.append(LedgerEntry(party, objective.block(labels), worst, agreement.unknowns(), False))
         if total and not labels:
-            entries.append(LedgerEntry(party, ALL_LABELS, total, rows, True))
+            entries.append(LedgerEntry(party, ALL_LABELS, total, agreement.batches.rows, True))
     return sorted(entries, key=lambda e: (e.advisory, -e.ratio))
 
 
@@ -146,12 +144,11 @@ def ledger_after(agreement: Agreement, rounds: int) -> list[LedgerEntry]:
     if agreement.reveal == "nothing" or agreement.emulates_blind:
         return []
     opened = {}
-    for name, parameters in ((m.name, m.parameters) for m in agreement.members):
+    for member in agreement.members:
         steps = range(agreement.algorithm.local_steps)
-        each = parameters * sum(agreement.opens_at(name, step) for step in steps)
-        opened[name] = each, rounds * each
-    objective, rows = get_objective(agreement.objective), agreement.batches.rows
-    return ledger_of(objective, agreement.label_party, opened, agreement.unknowns(), rows)
+        each = member.parameters * sum(agreement.opens_at(member.name, step) for step in steps)
+        opened[member.name] = each, rounds * each
+    return ledger_of(agreement, opened)
 
 
 def refusal(agreement: Agreement) -> LedgerEntry | None:
