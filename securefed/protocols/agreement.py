@@ -49,9 +49,6 @@ class Objective:
         """Return the name of the secrets that a party opens sums of."""
         return self.opened_by_label_party if label_party else self.opened_by_others
 
-    def outputs(self, columns: int, *, blind: bool) -> int:
-        return 1 if self.wide and not blind else columns
-
     def check_parties(self, name: str, count: int) -> None:
         if self.parties is not None and count != self.parties:
             raise SettingError(f"parties: {count} given, the {name} objective takes exactly {self.parties}")
@@ -237,7 +234,9 @@ class Agreement:
 
     @property
     def outputs(self) -> int:
-        return get_objective(self.objective).outputs(self.width, blind=self.reveal == "nothing")
+        """Scores per row."""
+        wide = get_objective(self.objective).wide and self.reveal != "nothing"
+        return 1 if wide else self.width
 
     @property
     def watched(self) -> bool:
