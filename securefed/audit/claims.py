@@ -6,12 +6,11 @@ values, each mask once, only sums and scores, below the line) and about form (on
 checked, one agreement). securefed.audit.blind has those about blind runs.
 
 The table of message kinds (securefed.protocols.messages) says what each kind may contain, and who may send it
-to which party and when. It covers a new kind at once. A kind that is not in the table fails the claim
-`named`.
+to which party and when.
 
 The parties write the transcripts themselves. Transcripts show mistakes of software and of configuration, and
-receipts show whether both ends of a link tell the same story. They cannot show a malicious party that lies
-about itself consistently.
+receipts whether both ends of a link tell the same story. They cannot show a malicious party that lies about
+itself consistently.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ import hashlib
 import json
 import sys
 from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,7 @@ def _verify(folder: Path, word: str, signatures: str) -> list[tuple[str, str, st
     runs = {party.run for party in parties.values()}
     if len(runs) > 1:
         results.append(("FAIL", "run", f"transcripts of {len(runs)} runs"))
-    for party in list(parties.values()):
+    for party in parties.values():
         path = folder / f"{signatures}-{party.name}.json"
         if not path.exists():
             results.append(("skip", f"{signatures} of {party.name}", f"{path.name} is not there"))
@@ -210,16 +211,13 @@ def _verify(folder: Path, word: str, signatures: str) -> list[tuple[str, str, st
         for event in party.events:
             if event["event"] == "scored":
                 check(f"scores of {party.name}", check_scores, folder, event)
-    for party in parties.values():
-        for peer in parties.values():
-            if party is peer:
-                continue
-            signed = party.signed and isinstance(peer.signed.get("countersigned"), dict)
-            if signed and party.name in peer.signed["countersigned"]:
-                check(f"{peer.name} countersigned {party.name}", check_countersignature, party, peer)
-            elif word == "transcript":
-                results.append(("skip", f"{peer.name} countersigned {party.name}", "no countersignature"))
-            check(f"messages {party.name} to {peer.name}", check_messages, party, peer)
+    for party, peer in permutations(parties.values(), 2):
+        signed = party.signed and isinstance(peer.signed.get("countersigned"), dict)
+        if signed and party.name in peer.signed["countersigned"]:
+            check(f"{peer.name} countersigned {party.name}", check_countersignature, party, peer)
+        elif word == "transcript":
+            results.append(("skip", f"{peer.name} countersigned {party.name}", "no countersignature"))
+        check(f"messages {party.name} to {peer.name}", check_messages, party, peer)
     return results
 
 

@@ -141,7 +141,7 @@ class PartyLoop(ABC):
         agreement = self._agreement
         note_agreement(link, agreement)
         if agreement.batches.stage(self.first_round) and not agreement.batches.aims_anew(self.first_round):
-            self._aim(self._next_targets())
+            self._take_next_targets()
         await self._begin(link)
         link.mark("setup")
         link.phase = "training"
@@ -151,7 +151,7 @@ class PartyLoop(ABC):
             if not self._repeats:
                 self._asked = None
                 if agreement.batches.aims_anew(t):
-                    self._aim(self._next_targets())
+                    self._take_next_targets()
                     await self._share_targets(link, t)
                 await self._round(link, t)
             metric = None
@@ -184,7 +184,7 @@ class PartyLoop(ABC):
     async def _begin(self, link: Link) -> None:
         """Exchange keys and prepare before the first round."""
 
-    def _aim(self, targets: Array | None) -> None:  # noqa: B027  # likewise
+    def _aim(self, targets: Array) -> None:  # noqa: B027  # likewise
         """Take the targets of the second stage, at the label party."""
 
     async def _share_targets(self, link: Link, t: int) -> None:  # noqa: B027  # likewise
@@ -257,10 +257,9 @@ class PartyLoop(ABC):
         folds = self._agreement.batches.folds
         return np.concatenate([self._held_scores[f"{stage}.{fold}"] for fold in range(folds)])
 
-    def _next_targets(self) -> Array | None:
-        """Return the targets of the second stage, at the label party. None: they stay as they are."""
-        aim = None if self._evaluation is None else self._evaluation.aim
-        return None if aim is None else aim(self._scores_of(0))
+    def _take_next_targets(self) -> None:
+        if self._evaluation is not None and self._evaluation.aim is not None:
+            self._aim(self._evaluation.aim(self._scores_of(0)))
 
     async def _verdict(self, link: Link, t: int, metric: float | None) -> tuple[Reason | None, bool]:
         """Return the label party's reason to stop, or None, and whether this model is the best so far."""

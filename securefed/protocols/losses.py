@@ -2,13 +2,10 @@
 
 H_i is the sum of the parties' H_i^k. y_i is -1 or +1, or any number for the linear loss. The *residual* is
 the paper's g(H_i, y_i) = df/dH_i of equation 4. Encryption allows only sums and products with known numbers.
-So a second-order Taylor polynomial around H = 0 replaces the loss. Its residual is affine in H:
+So a second-order Taylor polynomial around H = 0 replaces the loss (docs/protocols.md#what-is-optimised). Its
+residual is affine in H:
 
     taylor_residual = label_weight * y + margin_weight * H
-
-    logistic        log(1 + exp(-yH))     log 2 - yH/2 + H^2/8    label -1/2, margin 1/4
-    linear          (H - y)^2 / 2         the same                label -1,   margin 1
-    squared_hinge   max(0, 1 - yH)^2      (1 - yH)^2              label -2,   margin 2
 
 The logistic polynomial is close only near 0: its residual is off by at most |H|^3/48. Its minimum is not that
 of the exact loss. The squared hinge's polynomial is exact up to the margin, yH <= 1, and pulls back beyond.

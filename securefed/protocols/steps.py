@@ -13,7 +13,6 @@ and tells no other party. With mini-batches the curvature is that of all own row
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
@@ -32,7 +31,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(eq=False)
-class Optimiser(ABC):
+class Optimiser:
     """An update rule: gradient in, new flat parameters out. Its fields are its settings."""
 
     def step(self, parameters: Array, gradient: Array, learning_rate: float) -> Array:
@@ -40,15 +39,15 @@ class Optimiser(ABC):
         rate = check_number("learning_rate", learning_rate, least=0.0)
         return parameters - rate * self._direction(gradient)
 
-    @abstractmethod
     def _direction(self, gradient: Array) -> Array:
         """Return the step at a learning rate of 1."""
+        return gradient
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Return a copy of everything that the next step depends on besides its arguments."""
         return {}
 
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:  # noqa: B027  # SGD has none
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Continue from a `state()` of an optimiser with the same settings."""
 
     def clone(self) -> Self:
@@ -59,9 +58,6 @@ class Optimiser(ABC):
 @dataclass(eq=False)
 class SGD(Optimiser):
     """Gradient descent: theta - eta g (equation 9)."""
-
-    def _direction(self, gradient: Array) -> Array:
-        return gradient
 
 
 @dataclass(eq=False)

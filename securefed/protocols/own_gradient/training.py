@@ -165,8 +165,8 @@ class DataParty(PartyLoop):
         self._keys = await distribute_keys(link, self._agreement, self._context.holder, self._mapper)
         self._exchange = Exchange(link, self._agreement, self._keys, self.side)
 
-    def _aim(self, targets: Array | None) -> None:
-        if targets is not None and isinstance(self.side, LinearSide):
+    def _aim(self, targets: Array) -> None:
+        if isinstance(self.side, LinearSide):
             self.side.labels = targets
 
     async def _round(self, link: Link, t: int) -> None:
