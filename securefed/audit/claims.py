@@ -142,11 +142,11 @@ def _clear(recorded: Recorded) -> Outcome:
             continue
         seen += 1
         due = message.kind.contents
-        contents = tuple(_name(part) for part in message.parts)
+        framed = ((part.frame, part.size) for part in message.parts)
+        contents = tuple(f"bytes:{size}" if frame == "bytes" else frame for frame, size in framed)
         bare = [part for part in message.parts if part.protection == "clear"]
         if bare:
-            framed = bare[0].frame != "bytes"
-            none = framed and not protects(bare[0].scheme)
+            none = bare[0].frame != "bytes" and not protects(bare[0].scheme)
             why = "no encryption" if none else "not what a ciphertext or a share looks like"
             yield f"{message} is in the clear ({why})"
         elif due == ("bytes",) and len(contents) == 1 and contents[0].startswith("bytes:"):
@@ -154,10 +154,6 @@ def _clear(recorded: Recorded) -> Outcome:
         elif due is not None and contents != due:
             yield f"{message} holds {', '.join(contents) or 'nothing'} where {', '.join(due)} is due"
     return f"{seen} messages sent or received: ciphertexts, shares, masked or public data only"
-
-
-def _name(part: Part) -> str:
-    return f"bytes:{part.size}" if part.frame == "bytes" else part.frame
 
 
 @claim("encrypted", "The run was encrypted, with keys of full strength that were exchanged at its start.")
