@@ -49,7 +49,7 @@ Trips = list[tuple[int, int]]
 """How many differences the first and the second holder send at each step."""
 
 
-class Shape(NamedTuple):
+class Outline(NamedTuple):
     """What differs between objectives."""
 
     sizes: tuple[int, ...]
@@ -66,7 +66,7 @@ class Shape(NamedTuple):
     """To whom parameters are opened at the end."""
 
 
-def _linear(agreement: Agreement) -> Shape:
+def _linear(agreement: Agreement) -> Outline:
     plan, batches = linear.pass_plan(agreement), agreement.batches
     targets, rounds = replace(plan, only_targets=True), range(agreement.stopping.rounds)
 
@@ -76,10 +76,10 @@ def _linear(agreement: Agreement) -> Shape:
 
     passes = {0: plan, **{t: targets for t in rounds if batches.aims_anew(t)}}
     products = prepared_products(*linear.round_products(agreement, plan, rounds))
-    return Shape(plan.sizes, passes, products, trips, [], plan.names if agreement.release else ())
+    return Outline(plan.sizes, passes, products, trips, [], plan.names if agreement.release else ())
 
 
-def _transfer(agreement: Agreement) -> Shape:
+def _transfer(agreement: Agreement) -> Outline:
     plan = transfer.transfer_plan(agreement)
     constants, told = transfer_round.fixed_matrices(plan), zeros(plan.size_b, plan.outputs)
     counted = transfer_round.TransferRound(plan, Count(constants), told, first=True)
@@ -88,10 +88,10 @@ def _transfer(agreement: Agreement) -> Shape:
     rounds, scorings = agreement.stopping.rounds, agreement.evaluations_from(0) + 1
     count = transfer_round.count_products(plan, constants, rounds, scorings)
     sizes, passes = (agreement.members[0].parameters, 1), {0: transfer.transfer_pass(agreement)}
-    return Shape(sizes, passes, prepared_products(constants, count), lambda t: trips, score_trips)
+    return Outline(sizes, passes, prepared_products(constants, count), lambda t: trips, score_trips)
 
 
-SHAPES = {"linear": _linear, "transfer": _transfer}
+OUTLINES = {"linear": _linear, "transfer": _transfer}
 
 
 class Schedule:
@@ -99,8 +99,8 @@ class Schedule:
 
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
         self.agreement, self._lengths = agreement, lengths
-        self._shape = SHAPES[agreement.objective](agreement)
-        self._scores = scoring.ScorePlan.of(agreement, self._shape.sizes)
+        self._outline = OUTLINES[agreement.objective](agreement)
+        self._scores = scoring.ScorePlan.of(agreement, self._outline.sizes)
         self._holders = self._scores.holders
 
     def training(self, rounds: int, scored: Callable[[int], int], *, broken: bool = False) -> Iterator[Due]:
@@ -109,20 +109,20 @@ class Schedule:
         `scored`: the rows of an evaluation, where the agreement does not say them.
         `broken`: in several attempts. Each has a scoring key of its own, so one may be new at any scoring.
         """
-        agreement, shape, introduced = self.agreement, self._shape, False
+        agreement, outline, introduced = self.agreement, self._outline, False
         yield from self._pass(0)
         yield from self._key(*self._holders, ("setup", 0, PREPARE_STEP))
-        for product in shape.products:
+        for product in outline.products:
             yield from self._product(*self._holders, product, PREPARE_STEP)
         for t in range(rounds):
-            if t > 0 and t in shape.passes:
+            if t > 0 and t in outline.passes:
                 yield from self._pass(t)
-            yield from self._trips(shape.trips(t), "training", t)
+            yield from self._trips(outline.trips(t), "training", t)
             for name in agreement.names:
                 if name not in self._holders:
                     yield Due(agreement.label_party, name, "progress", ("training", t, 0), 1)
             if agreement.evaluates_after(t):
-                yield from self._trips(shape.score_trips, "evaluation", t, transfer.SCORE_TRIP)
+                yield from self._trips(outline.score_trips, "evaluation", t, transfer.SCORE_TRIP)
                 before = 0
                 for rows in self._agreed_rows(t) or [scored(t)]:
                     known = introduced or before > 0
@@ -133,9 +133,9 @@ class Schedule:
                 for name in self._scores.multipliers():
                     yield Due(agreement.label_party, name, "verdict", ("training", t, 0), 1)
         last = agreement.stopping.rounds
-        yield from self._trips(shape.score_trips, "release", last, transfer.SCORE_TRIP)
+        yield from self._trips(outline.score_trips, "release", last, transfer.SCORE_TRIP)
         yield from self._scoring("release", last, 0, introduced, seal=True)
-        for name in shape.released:
+        for name in outline.released:
             sender = self._holders[name == agreement.label_party]
             size = size_in_bytes(self._scores.size(name) * agreement.outputs)
             yield Due(sender, name, "released", ("release", last, linear.RELEASE_STEP), size)
@@ -180,7 +180,7 @@ class Schedule:
 
     def _pass(self, t: int) -> Iterator[Due]:
         """A pass, and what parties without shares send of it."""
-        plan = self._shape.passes[t]
+        plan = self._outline.passes[t]
         for owner, peer in plan.pairs():
             yield from self._key(owner, peer, ("setup", t, scoring.KEY_STEP))
             for fold in range(len(plan.folds)):
