@@ -5,8 +5,8 @@ random waves. A "plain" run makes the same steps on the same numbers in the clea
 that the hidden one has to take.
 
 The bench sees both parties' shares, which nobody else does: their sum is the model. What B alone holds is
-asked for the labels: least squares by B's columns on its share of c = F_B'(w y)/n, and its share of W_B as if
-it were the map itself. The same two guesses with both shares, as if c and W_B had been opened, say how much
+asked for the labels: least squares by B's columns on its share of c, and its share of the parameters as if
+it were the model itself. The same two guesses with both shares, as if they had been opened, say how much
 there is to be found.
 """
 
@@ -20,20 +20,23 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from bench.emulation import plain_rounds
 from bench.simulate import Finished, Look, OnLook, area, signs_of
 from research.data.vertical import TransferData
-from research.transfer_plain import PlainTransfer
 from securefed import Party
 from securefed.assembly import TransferAssembly
 from securefed.assembly.base import TrainingRows
+from securefed.assembly.transfer import CONSTANT
 from securefed.crypto import shares
 from securefed.crypto.shares import Share
-from securefed.models.local import with_ones
+from securefed.labels.base_model import transfer_targets
+from securefed.models import LinearModel
 from securefed.protocols.agreement import Member
-from securefed.protocols.blind.statistics import VALUE_BITS
-from securefed.protocols.blind.transfer import BlindTransferParty, transfer_plan
-from securefed.protocols.blind.transfer_algebra import TransferRows, with_waves
+from securefed.protocols.blind.linear import BlindParty
+from securefed.protocols.blind.statistics import PRODUCT_BITS, VALUE_BITS
 from securefed.protocols.loop import EvaluationRows, PartyContext
+from securefed.protocols.steps import OwnSteps
+from securefed.settings import TransferSettings
 from securefed.transport import Program
 
 Array = NDArray[np.float64]
@@ -60,29 +63,31 @@ class BlindTransferData:
 
 def features_of(name: str, columns: Array) -> tuple[Array, Callable[[Array], Array]]:
     """What a party makes of its columns, and how it does so with others' rows."""
+    assembly = TransferAssembly(TransferSettings())
     party, fitted = Party(name, columns, transform="auto").fitted()
 
     def again(rows: Array) -> Array:
         ready = Party(name, rows).transformed(fitted)
-        return with_waves(ready.features, fitted.untransformed)
+        return assembly.features(ready.features, fitted.untransformed)
 
-    return with_waves(party.features, fitted.untransformed), again
+    return assembly.features(party.features, fitted.untransformed), again
 
 
 class Observer:
     """B, who would like to know the labels of the shared people."""
 
-    def __init__(self, rows: TransferRows, signs: Array) -> None:
-        self._rows, self._positive = rows, signs > 0
+    def __init__(self, columns: Array, signs: Array) -> None:
+        """`columns`: B's Z = X P^(1/2) of the shared people."""
+        self._columns, self._positive = columns, signs > 0
 
     @cached_property
     def _by_labels(self) -> Array:
-        found: Array = self._rows.shared @ np.linalg.pinv(self._rows.labelled_gram, hermitian=True)
+        found: Array = self._columns @ np.linalg.pinv(self._columns.T @ self._columns, hermitian=True)
         return found
 
-    def guess(self, told: Array, maps: Array) -> Array:
-        """Each column's AUC of what c, or B's map, says of the labels: the one farther from 1/2."""
-        aucs = np.array([self._areas(self._by_labels @ told), self._areas(self._rows.shared @ maps)])
+    def guess(self, vectors: Array, parameters: Array) -> Array:
+        """Each column's AUC of what c, or the parameters, say of the labels: the one farther from 1/2."""
+        aucs = np.array([self._areas(self._by_labels @ vectors), self._areas(self._columns @ parameters)])
         found: Array = np.take_along_axis(aucs, np.abs(aucs - 0.5).argmax(axis=0)[None], axis=0)[0]
         return found
 
@@ -96,7 +101,7 @@ class Observer:
         """How far from 1/2 random numbers in the place of shares get, all but once in a thousand draws: B's
         columns say something of the labels, so a direction by chance does too.
         """
-        told, maps = np.random.default_rng(0).uniform(-1, 1, (2, self._rows.features.shape[1], DRAWS))
+        told, maps = np.random.default_rng(0).uniform(-1, 1, (2, self._columns.shape[1], DRAWS))
         return float(np.quantile(np.abs(self.guess(told, maps) - 0.5), 0.999))
 
 
@@ -108,17 +113,18 @@ class BlindTransfer:
     ) -> None:
         """`clear`: there are no parties, and `finish` makes the steps."""
         self.assembly, self._data, self._held_out, self.clear = assembly, data, held_out, clear
-        self.columns = {"B": data.b.shape[1], "A": data.a.shape[1]}
-        members = tuple(Member(name, size + 1, True) for name, size in self.columns.items())
-        self.agreement = assembly.agreement(members, len(data.rows_a))
-        self._labelled = np.ones(len(data.rows_a), dtype=bool)
-        self._rows = {
-            "A": TransferRows(with_ones(data.a), data.rows_a, self._labelled, data.signs),
-            "B": TransferRows(with_ones(data.b), data.rows_b, self._labelled, None),
-        }
-        self._observer = Observer(self._rows["B"], data.signs[data.rows_a])
-        self._parties: dict[str, BlindTransferParty] = {}
-        self._maps: tuple[Array, Array] | None = None
+        self.columns = {"B": data.b.shape[1], "A": 1}
+        members = tuple(Member(name, size, True) for name, size in self.columns.items())
+        self.agreement = agreement = assembly.agreement(members, len(data.rows_a))
+        loss = assembly.settings.loss_function
+        pull = 8.0 * dict(agreement.details)["gamma"]
+        self._targets = transfer_targets(data.a, data.signs, data.rows_a, pull / (1.0 + pull))
+        self._shared = [data.b[data.rows_b], np.full((len(data.rows_a), 1), CONSTANT)]
+        self._roots = [OwnSteps(agreement, loss, each, l2=agreement.l2).root() for each in self._shared]
+        self._observer = Observer(self._shared[0] @ self._roots[0], data.signs[data.rows_a])
+        self._parties: dict[str, BlindParty] = {}
+        self._map: Array | None = None
+        """B's parameters, in the clear."""
 
     def evaluation(self, name: str) -> EvaluationRows | None:
         if not self.agreement.evaluate_every:
@@ -130,10 +136,12 @@ class BlindTransfer:
 
     def program(self, name: str, context: PartyContext) -> Program:
         data = self._data
-        given = (data.b, data.rows_b, None) if name == "B" else (data.a, data.rows_a, data.signs)
-        features, rows, signs = given
-        own = TrainingRows(features, signs, rows, self._labelled)
-        party = self.assembly.blind_party(self.agreement, own, context)
+        tables = {"B": (data.b, None, data.rows_b), "A": (data.a, data.signs, data.rows_a)}
+        features, signs, rows = tables[name]
+        own = TrainingRows(features, signs, rows, np.ones(len(rows), dtype=np.bool_))
+        party = self.assembly.program(self.agreement, name, LinearModel(1), own, context)
+        if not isinstance(party, BlindParty):
+            raise TypeError(f"{name}: not a blind party")
         self._parties[name] = party
         return party.run
 
@@ -146,49 +154,44 @@ class BlindTransfer:
 
     def look(self) -> Look:
         """AUC on the people held out and on those shared, from both parties' shares."""
-        data, found = self._data, dict[str, float]()
-        if self._maps is None:
-            a, b = self._parties["A"], self._parties["B"]
-            w_a, w_b = _opened(a.maps.a, b.maps.a), _opened(a.maps.b, b.maps.b)
+        data, found, theta = self._data, dict[str, float](), self._map
+        if theta is None:
+            size, both = self.columns["B"], [self._parties[name] for name in "BA"]
+            c = [each._vectors[0][:, :size] for each in both]
+            phi = [each._phi[:, :size] for each in both]
+            opened = _opened(PRODUCT_BITS, *c), _opened(VALUE_BITS, *phi)
+            own = _opened(PRODUCT_BITS, c[0]), _opened(VALUE_BITS, phi[0])
             # A share that counts from below 0 has a mean that says nothing.
-            told, maps = (held - held.mean() for held in (_opened(b._labels), _opened(b.maps.b)))
+            own = own[0] - own[0].mean(), own[1] - own[1].mean()
             found = {
-                "label_inference_auc": float(self._observer.guess(told, maps)[0]),
-                "label_inference_if_opened": float(
-                    self._observer.guess(_opened(a._labels, b._labels), w_b)[0]
-                ),
+                "label_inference_auc": float(self._observer.guess(*own)[0]),
+                "label_inference_if_opened": float(self._observer.guess(*opened)[0]),
                 "label_inference_chance": self._observer.chance,
             }
-        else:
-            w_a, w_b = self._maps
-        v = w_b @ (w_a.T @ self._rows["A"].pull)[:, 0]
+            theta = self._roots[0] @ opened[1]
         return {
-            "held_out_auc": float(roc_auc_score(data.test_signs, with_ones(data.test) @ v)),
-            "overlap_auc": area(data.signs[data.rows_a], with_ones(data.b[data.rows_b]) @ v),
+            "held_out_auc": float(roc_auc_score(data.test_signs, data.test @ theta[:, 0])),
+            "overlap_auc": area(data.signs[data.rows_a], data.b[data.rows_b] @ theta[:, 0]),
             **found,
         }
 
     def finish(self, on_look: OnLook | None) -> Finished:
         """The same steps in the clear."""
-        assembly, agreement = self.assembly, self.agreement
-        run = PlainTransfer(transfer_plan(agreement), self._rows["A"], self._rows["B"])
+        settings, agreement = self.assembly.settings, self.agreement
+        rounds = plain_rounds(agreement, self._shared, self._targets, settings.loss_function, self._roots)
         points: list[Look] = []
         metric, reason = "held_out_auc" if self._held_out else "overlap_auc", "rounds"
-        for t in range(agreement.stopping.rounds):
-            run.round()
-            self._maps = run.w_a, run.w_b
+        for t, theta in enumerate(rounds):
+            self._map = theta[: self.columns["B"]]
             points.append(self.look())
             if on_look is not None:
                 on_look(t, points[-1])
-            if (
-                assembly.settings.monitoring.target is not None
-                and points[-1][metric] >= assembly.settings.monitoring.target
-            ):
+            if settings.monitoring.target is not None and points[-1][metric] >= settings.monitoring.target:
                 reason = "target"
                 break
         return Finished(agreement, {}, points, reason, [], 0)
 
 
-def _opened(*held: Share) -> Array:
+def _opened(bits: int, *held: Share) -> Array:
     """The number that these shares add up to; of one share alone, what its holder reads."""
-    return shares.to_floats(shares.add(*held) if len(held) > 1 else held[0], VALUE_BITS)
+    return shares.to_floats(shares.add(*held) if len(held) > 1 else held[0], bits)

@@ -23,6 +23,7 @@ from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.statistics import VALUE_BITS
 from securefed.protocols.loop import PartyContext
+from securefed.protocols.losses import Loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, Automatic, FedBCD, FedSGD
 from securefed.settings import Blind, LinearSettings
@@ -138,13 +139,27 @@ def opened(case: Case, columns: Sequence[Floats], targets: Floats, assembly: Lin
 def emulated(
     agreement: Agreement, columns: Sequence[Floats], targets: Floats, assembly: LinearAssembly
 ) -> Floats:
-    """The same rounds in the clear: theta_k <- theta_k + m (last change) - eta P_k (gradient of block k)."""
-    loss, rate, rows = assembly.settings.loss_function, agreement.learning_rate, len(targets)
-    features = np.hstack(list(columns))
+    """The parameters after all rounds in the clear."""
+    loss = assembly.settings.loss_function
+    roots = [assembly.steps(agreement, block).root() for block in columns]
+    *_, theta = plain_rounds(agreement, columns, targets, loss, roots)
+    return theta
+
+
+def plain_rounds(
+    agreement: Agreement,
+    columns: Sequence[Floats],
+    targets: Floats,
+    loss: Loss,
+    roots: Sequence[Floats],
+) -> Iterator[Floats]:
+    """Yield the parameters after each round: theta_k <- theta_k + m (last change) - eta P_k (gradient of
+    block k); `roots`: each party's P^(1/2).
+    """
+    rate, rows, features = agreement.learning_rate, len(targets), np.hstack(list(columns))
     gram = loss.margin_weight / rows * features.T @ features + agreement.l2 * np.eye(features.shape[1])
     pull = -loss.label_weight / rows * features.T @ targets
     ends = [0, *_ends(columns), features.shape[1]]
-    roots = [assembly.steps(agreement, block).root() for block in columns]
     theta = previous = np.zeros((features.shape[1], targets.shape[1]))
     for t in range(agreement.stopping.rounds):
         momentum = rate.momentum(t) if isinstance(rate, Automatic) else 0.0
@@ -158,7 +173,7 @@ def emulated(
                 step = factor * roots[k] @ (roots[k] @ gradient[at])
                 new[at] = new[at] + momentum * (theta - previous)[at] - step
         previous, theta = theta, new
-    return theta
+        yield theta
 
 
 def _ends(columns: Sequence[Floats]) -> list[int]:

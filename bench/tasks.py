@@ -60,8 +60,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "eta": 0.01,
         "held_out": 7500,
     },
-    "credit-overlap-blind": {"overlap": 100, "labelled": 1000, "l2": 0.005, "held_out": 7500, "raw": False},
-    "credit-held-out-blind": {"overlap": 2000, "labelled": 6000, "l2": 0.05, "held_out": 7500, "raw": False},
+    "credit-overlap-blind": {"overlap": 100, "labelled": 1000, "l2": None, "held_out": 7500, "raw": False},
+    "credit-held-out-blind": {"overlap": 2000, "labelled": 6000, "l2": None, "held_out": 7500, "raw": False},
     "credit-linear": {"batch": 1024, "eta": 0.1, "l2": 1e-3, "held_out": 7500},
     "mimic": {"parties": 2, "batch": 64, "eta": 0.015, "split": "test"},
     "mnist": {
@@ -74,7 +74,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "split": "test",
     },
     "nus": {"overlap": 4000, "labelled": 5000, "hidden": 64, "eta": 0.05, "held_out": 4000},
-    "nus-blind": {"overlap": 4000, "labelled": 5000, "l2": 0.05, "held_out": 4000},
+    "nus-blind": {"overlap": 4000, "labelled": 5000, "l2": None, "held_out": 4000},
 }
 EXACT = 1e6
 """A bound on margins that nothing reaches: in plain nothing is encoded."""

@@ -39,8 +39,10 @@ from securefed.assembly import TransferAssembly
 from securefed.assembly.base import TrainingRows
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.shares import size_in_bytes
+from securefed.models import LinearModel
 from securefed.protocols.agreement import Member
-from securefed.protocols.blind.statistics import PRODUCT_BITS
+from securefed.protocols.blind.linear import BlindParty
+from securefed.protocols.blind.statistics import feature_bits
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
@@ -50,7 +52,7 @@ from tests.audit.fate_style import PerSample
 
 Array = NDArray[np.float64]
 FEW_ROWS = 12
-"""Fewer than A has columns."""
+"""Fewer than A has outputs."""
 
 
 def row_gradients(scene: TransferScene, variant: str) -> Array:
@@ -162,22 +164,23 @@ def _hidden_at(scene: TransferScene, parameters: Array) -> Array:
 def blind_scores(size: Size, seed: int) -> Iterator[Score]:
     """Attack the pass of blind transfer learning, and one that is neither encrypted nor masked.
 
-    B takes the bytes of A's encrypted columns and labels for numbers. A takes its share of F_A'F_B, which it
-    reads from the reply, for the product itself. A has more columns than rows there, so the product would do.
+    B takes the bytes of A's encrypted targets for numbers. A takes its share of the products of its targets
+    and B's columns, which it reads from the reply, for the products themselves. It has more outputs than rows
+    there, so the products would do.
     """
     for variant in (PLAIN, BLIND):
         with unmasked() if variant == PLAIN else nullcontext():
-            many = _blind_pass(size.shared, size.blind_rounds, variant, seed)
-            few = _blind_pass(FEW_ROWS, size.blind_rounds, variant, seed)
+            many = _blind_pass(size.shared, size.blind_rounds, variant, seed, outputs=1)
+            few = _blind_pass(FEW_ROWS, size.blind_rounds, variant, seed, outputs=2 * FEW_ROWS)
         note = "nothing is opened; the bytes of ciphertexts"
-        told = numbers_of(many.operand, many.product.inner * many.product.left)
-        told = told.reshape(many.product.inner, -1)[:, -1]
+        targets = numbers_of(many.operand, many.product.inner * many.product.left)
+        targets = targets.reshape(many.product.inner, -1)[:, -1]
         note = "the product without encryption" if variant == PLAIN else note
-        found = label_area(told, many.labels)
+        found = label_area(targets, many.labels)
         yield Score.of("labels, blind transfer", "B", variant, "AUC", found, 0.5, None, note)
         left, right = few.product.left, few.product.right
         read = numbers_of(few.reply[-size_in_bytes(left * right) :], left * right).reshape(left, right)
-        built = columns_from_cross(few.own / FEW_ROWS, read[:-1] * 2.0**-PRODUCT_BITS)
+        built = columns_from_cross(few.own, read * 2.0 ** -feature_bits(FEW_ROWS))
         note = "the reply without a mask" if variant == PLAIN else "the reply as it came"
         found = r_squared(built, few.truth)
         yield Score.of("columns, blind transfer", "A", variant, "R2", found, 0.0, None, note)
@@ -192,22 +195,27 @@ class _Pass:
     product: Product
     labels: Array
     own: Array
+    """What A encrypted."""
     truth: Array
+    """What B multiplied it by."""
 
 
-def _blind_pass(rows: int, rounds: int, variant: str, seed: int) -> _Pass:
+def _blind_pass(rows: int, rounds: int, variant: str, seed: int, outputs: int) -> _Pass:
     joined, labels = generated(rows + 20, 30, seed)
+    if outputs > 1:
+        labels = np.where(np.random.default_rng(seed).random((rows + 20, outputs)) > 0.5, 1.0, -1.0)
     assembly = TransferAssembly(TransferSettings(algorithm=FedBCD(2), rounds=rounds))
-    members = (Member("B", 16, True), Member("A", 16, True))
-    agreement = assembly.agreement(members, rows, 1)
+    members = (Member("B", 15, True), Member("A", 1, True))
+    agreement = assembly.agreement(members, rows, outputs)
     shared, labelled = np.arange(rows), np.ones(rows, dtype=bool)
     if variant == PLAIN:
         assembly = TransferAssembly(assembly.settings, CLEAR)
-    tables = (("B", joined[:, 15:], None), ("A", joined[:, :15], labels))
-    programs = {
-        name: assembly.blind_party(agreement, TrainingRows(columns, known, shared, labelled), PartyContext())
-        for name, columns, known in tables
-    }
+    programs, tables = dict[str, BlindParty](), {"B": (joined[:, 15:], None), "A": (joined[:, :15], labels)}
+    for name, (columns, known) in tables.items():
+        data = TrainingRows(columns, known, shared, labelled)
+        party = assembly.program(agreement, name, LinearModel(1), data, PartyContext())
+        if isinstance(party, BlindParty):
+            programs[name] = party
     seen: dict[str, bytes] = {}
 
     def tap(message: Message) -> Message:
@@ -221,10 +229,14 @@ def _blind_pass(rows: int, rounds: int, variant: str, seed: int) -> _Pass:
         network=get_network("lan"),
         tap=tap,
     )
-    a, b = programs["A"], programs["B"]
-    product = a._pass.product("A", "B", 0)
-    features = [each._rows.shared for each in (a, b) if each._rows is not None]
-    return _Pass(seen["operand"], seen["reply"], product, labels[:rows], *features)
+    a, b = programs["A"]._own, programs["B"]._own
+    if a is None or b is None:
+        raise TypeError("a party without columns")
+    product = programs["A"]._plan.product("A", "B", 0)
+    own, truth = (np.asarray(each(0, rows), np.float64) for each in (a.left(0), b.right(0)))
+    return _Pass(
+        seen["operand"], seen["reply"], product, labels[:rows], own, truth * 2.0 ** -feature_bits(rows)
+    )
 
 
 def transfer_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:

@@ -2,10 +2,10 @@
 
     python examples/transfer.py
 
-The two share some people; on these their representations are brought together, and the bank's labels shape
-both. Afterwards the shop's other customers are scored: the bank learns the scores. Nobody sees a gradient or
-a parameter; with OwnGradient(), the paper's way, the shop could infer labels over the rounds.
-Generated data.
+The two share some people. On these the shop's columns are fitted to the bank's labels, and to what the bank's
+own columns say. Afterwards the shop's other customers are scored, and the bank learns the scores. Nobody sees
+a gradient or a parameter. With OwnGradient(), the paper's way, the shop could infer labels over the rounds.
+The data are generated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def people(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return bank, shop, traits[:, 0] + 0.5 * traits[:, 1] + 0.3 * rng.normal(size=count) > 0
 
 
-def main(shared: int = 300, rounds: int = 6) -> dict[str, float]:
+def main(shared: int = 300, rounds: int = 24) -> dict[str, float]:
     bank, shop, defaulted = people(shared + 600, seed=3)
     ids = np.arange(len(bank))
     clients, customers = slice(shared + 300), np.r_[0:shared, shared + 300 : shared + 600]

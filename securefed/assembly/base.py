@@ -319,7 +319,8 @@ class Assembly(ABC, Generic[S]):
                 guard.know(features, [each.encode() for each in data.ids])
         if isinstance(part, ModelPart):
             if features is None and last:
-                features = np.zeros((rows, 1))  # in transfer learning their number is all that counts
+                # In transfer learning their number is all that counts.
+                features = self.scored(part, np.zeros((rows, 0)), None, last=True)
             program = blind_program(agreement, part, features, rows, self.scheme, mapper, guard)
         else:
             program = score_program(agreement, part, features, rows, context.holder, mapper, guard)

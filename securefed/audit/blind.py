@@ -7,7 +7,7 @@ that is not on the list was not agreed to. Own-gradient runs make no such promis
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -16,13 +16,13 @@ from securefed.audit.claims import REQUESTS, Outcome, Skipped, claim, strength_o
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
-from securefed.crypto.shares import numbers_in, size_in_bytes, zeros
+from securefed.crypto.shares import numbers_in, size_in_bytes
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, get_objective
-from securefed.protocols.blind import linear, scoring, transfer, transfer_round
-from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
+from securefed.protocols.blind import linear, scoring
+from securefed.protocols.blind.correlations import prepared_products
 from securefed.protocols.blind.cross import AHEAD, WINDOW
-from securefed.protocols.blind.loop import PREPARE_STEP
+from securefed.protocols.blind.linear import PREPARE_STEP
 from securefed.protocols.blind.statistics import PART_STEP, PassPlan
 from securefed.protocols.messages import SCORING
 
@@ -45,63 +45,13 @@ class Due(NamedTuple):
     size: int | None
 
 
-Trips = list[tuple[int, int]]
-"""How many differences the first and the second holder send at each step."""
-
-
-class Outline(NamedTuple):
-    """What differs between objectives."""
-
-    sizes: tuple[int, ...]
-    """Columns of scores."""
-    passes: Mapping[int, PassPlan]
-    """By the round before which they come."""
-    products: list[Product]
-    """That prepare all rounds."""
-    trips: Callable[[int], Trips]
-    """Of a round."""
-    score_trips: Trips
-    """Before a model is scored."""
-    released: tuple[str, ...] = ()
-    """To whom parameters are opened at the end."""
-
-
-def _linear(agreement: Agreement) -> Outline:
-    plan, batches = linear.pass_plan(agreement), agreement.batches
-    targets, rounds = replace(plan, only_targets=True), range(agreement.stopping.rounds)
-
-    def trips(t: int) -> Trips:
-        count = plan.columns * plan.outputs * len(linear.systems_of(batches, t))
-        return [(count, count)] * len(agreement.turns)
-
-    passes = {0: plan, **{t: targets for t in rounds if batches.aims_anew(t)}}
-    products = prepared_products(*linear.round_products(agreement, plan, rounds))
-    return Outline(plan.sizes, passes, products, trips, [], plan.names if agreement.release else ())
-
-
-def _transfer(agreement: Agreement) -> Outline:
-    plan = transfer.transfer_plan(agreement)
-    constants, told = transfer_round.fixed_matrices(plan), zeros(plan.size_b, plan.outputs)
-    counted = transfer_round.TransferRound(plan, Count(constants), told, first=True)
-    trips = trip_sizes(counted.moves(transfer_round.Maps.zeros(plan)))
-    score_trips = trip_sizes(counted.score_map(transfer_round.Maps.zeros(plan)))
-    rounds, scorings = agreement.stopping.rounds, agreement.evaluations_from(0) + 1
-    count = transfer_round.count_products(plan, constants, rounds, scorings)
-    sizes, passes = (agreement.members[0].parameters, 1), {0: transfer.transfer_pass(agreement)}
-    return Outline(sizes, passes, prepared_products(constants, count), lambda t: trips, score_trips)
-
-
-OUTLINES = {"linear": _linear, "transfer": _transfer}
-
-
 class Schedule:
     """All messages of a blind run. `lengths`: None where the transcripts do not show the key's size."""
 
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
-        self.agreement, self._lengths = agreement, lengths
-        self._outline = OUTLINES[agreement.objective](agreement)
-        self._scores = scoring.ScorePlan.of(agreement, self._outline.sizes)
-        self._holders = self._scores.holders
+        plan = self._plan = linear.pass_plan(agreement)
+        self.agreement, self._lengths, self._holders = agreement, lengths, plan.holders
+        self._scores = scoring.ScorePlan.of(agreement, plan.sizes)
 
     def training(self, rounds: int, scored: Callable[[int], int], *, broken: bool = False) -> Iterator[Due]:
         """Yield the messages of a run that went on for so many rounds.
@@ -109,20 +59,20 @@ class Schedule:
         `scored`: the rows of an evaluation, where the agreement does not say them.
         `broken`: in several attempts. Each has a scoring key of its own, so one may be new at any scoring.
         """
-        agreement, outline, introduced = self.agreement, self._outline, False
-        yield from self._pass(0)
+        agreement, plan, introduced = self.agreement, self._plan, False
+        yield from self._pass(plan, 0)
         yield from self._key(*self._holders, ("setup", 0, PREPARE_STEP))
-        for product in outline.products:
+        sizes = linear.round_products(agreement, plan, range(agreement.stopping.rounds))
+        for product in prepared_products(sizes):
             yield from self._product(*self._holders, product, PREPARE_STEP)
         for t in range(rounds):
-            if t > 0 and t in outline.passes:
-                yield from self._pass(t)
-            yield from self._trips(outline.trips(t), "training", t)
+            if agreement.batches.aims_anew(t):
+                yield from self._pass(replace(plan, only_targets=True), t)
+            yield from self._round(t)
             for name in agreement.names:
                 if name not in self._holders:
                     yield Due(agreement.label_party, name, "progress", ("training", t, 0), 1)
             if agreement.evaluates_after(t):
-                yield from self._trips(outline.score_trips, "evaluation", t, transfer.SCORE_TRIP)
                 before = 0
                 for rows in self._agreed_rows(t) or [scored(t)]:
                     known = introduced or before > 0
@@ -133,9 +83,8 @@ class Schedule:
                 for name in self._scores.multipliers():
                     yield Due(agreement.label_party, name, "verdict", ("training", t, 0), 1)
         last = agreement.stopping.rounds
-        yield from self._trips(outline.score_trips, "release", last, transfer.SCORE_TRIP)
         yield from self._scoring("release", last, 0, introduced, seal=True)
-        for name in outline.released:
+        for name in plan.names if agreement.release else ():
             sender = self._holders[name == agreement.label_party]
             size = size_in_bytes(self._scores.size(name) * agreement.outputs)
             yield Due(sender, name, "released", ("release", last, linear.RELEASE_STEP), size)
@@ -178,9 +127,8 @@ class Schedule:
             yield Due(peer, owner, "received", when, 1)
         yield self._reply(owner, peer, product, when)
 
-    def _pass(self, t: int) -> Iterator[Due]:
+    def _pass(self, plan: PassPlan, t: int) -> Iterator[Due]:
         """A pass, and what parties without shares send of it."""
-        plan = self._outline.passes[t]
         for owner, peer in plan.pairs():
             yield from self._key(owner, peer, ("setup", t, scoring.KEY_STEP))
             for fold in range(len(plan.folds)):
@@ -194,13 +142,13 @@ class Schedule:
                         size = size_in_bytes(product.left * product.right)
                         yield Due(name, holder, "part", ("setup", t, PART_STEP), size)
 
-    def _trips(self, trips: Trips, phase: str, t: int, first_step: int = 0) -> Iterator[Due]:
-        """The differences that the holders send."""
-        for step, counts in enumerate(trips, start=first_step):
-            for sender, count in zip(self._holders, counts, strict=True):
-                if count:
-                    size = size_in_bytes(count)
-                    yield Due(sender, self._scores.peer(sender), "difference", (phase, t, step), size)
+    def _round(self, t: int) -> Iterator[Due]:
+        """The differences that the holders send, a message each way at each turn."""
+        systems = len(linear.systems_of(self.agreement.batches, t))
+        size = size_in_bytes(self._plan.columns * self._plan.outputs * systems)
+        for turn in range(len(self.agreement.turns)):
+            for sender in self._holders:
+                yield Due(sender, self._plan.peer(sender), "difference", ("training", t, turn), size)
 
     def _scoring(
         self, phase: str, t: int, rows: int, introduced: bool, chunks: int = 0, *, seal: bool

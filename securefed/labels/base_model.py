@@ -57,6 +57,8 @@ COUNT_POWER = 0.75
 LEAST_RATIO = 0.2
 """Least squares may say that a mean is below 0. It is taken to be at least this part of the mean of all."""
 NEWTON_STEPS = 30
+OWN_PENALTY = 20.0
+"""Of the own fit in transfer learning: it weighs like so many people."""
 OWN = "own"
 
 
@@ -238,21 +240,49 @@ class OwnFit:
 
     @classmethod
     def learn(
-        cls, family: Family, columns: Array, targets: Array, weights: Array, shift: Array
+        cls,
+        family: Family,
+        columns: Array,
+        targets: Array,
+        weights: Array,
+        shift: Array,
+        penalty: Array | None = None,
     ) -> tuple[OwnFit, Array]:
         """From the training rows; and the margin of each of them by a fit without it."""
         design = np.column_stack([columns, np.ones(len(columns))])
         eta, fold = np.empty(len(targets)), np.arange(len(targets)) % FOLDS
         for number in range(FOLDS):
             test, train = fold == number, fold != number
-            apart = family.fitted(design[train], targets[train], weights[train], shift[train])
+            apart = family.fitted(design[train], targets[train], weights[train], shift[train], penalty)
             eta[test] = family.bounded(design[test] @ apart + shift[test])
-        return cls(family, family.fitted(design, targets, weights, shift)), eta
+        return cls(family, family.fitted(design, targets, weights, shift, penalty)), eta
 
     def margins(self, columns: Array, shift: Array | None) -> Array:
         """eta of any rows."""
         scores: Array = columns @ self.coefficients[:-1] + self.coefficients[-1]
         return self.family.bounded(scores if shift is None else scores + shift)
+
+
+def transfer_targets(columns: Array, signs: Array, shared: NDArray[np.intp], share: float) -> Array:
+    """Return what blind transfer learning fits of the shared people, a column for each output.
+
+    It is the label, -1 or +1, and what a fit of the own columns says of the same person without that label:
+    `share` is the part of the latter. A person without a label has the own fit alone. That fit learns from
+    all own people with labels.
+    """
+    signs = signs.reshape(len(signs), -1)
+    known = ~np.isnan(signs).any(axis=1)
+    ones, penalty = np.ones(int(known.sum())), np.append(np.full(columns.shape[1], OWN_PENALTY), 1e-6)
+    targets = np.empty((len(shared), signs.shape[1]))
+    for place, labels in enumerate(signs.T):
+        rows = columns[known], labels[known], ones, 0.0 * ones
+        fit, unseen = OwnFit.learn(Family("classes"), *rows, penalty)
+        margins = fit.margins(columns, None)
+        margins[known] = unseen
+        expected = 2.0 * sigmoid(margins) - 1.0
+        mixed = np.where(known, (1.0 - share) * labels + share * expected, expected)
+        targets[:, place] = mixed[shared]
+    return targets
 
 
 @dataclass(frozen=True)

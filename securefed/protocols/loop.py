@@ -200,12 +200,12 @@ class PartyLoop(ABC):
         """
         if self._repeats:
             return
-        self._question = await self._make_question(link, t)
+        self._question = self._make_question(link, t)
         self._asked = {**self._state(t + 1), **self._question, QUESTION: np.array(t)}
         if self._context.on_scoring is not None:
             self._context.on_scoring(Round(t, None, link))
 
-    async def _make_question(self, link: Link, t: int) -> State:
+    def _make_question(self, link: Link, t: int) -> State:
         """Draw and compute everything that a question needs besides the model and the rows."""
         return {}
 

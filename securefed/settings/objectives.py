@@ -331,10 +331,10 @@ class TransferSettings(ObjectiveSettings):
     blind_transform = "auto"
     rounds_floor = 0.04
     usual: ClassVar = {
-        "rounds": (10, 30),
+        "rounds": (24, 30),
         "l2": (None, 1e-5),
         "hidden": (1, 32),
-        "gamma": (0.005, 0.05 / 32),
+        "gamma": (None, 0.05 / 32),
     }
     """Defaults of a blind run, and of others."""
 
@@ -348,22 +348,22 @@ class TransferSettings(ObjectiveSettings):
     rounds: Any = setting(
         None,
         optional(integer(least=1)),
-        "Rounds: exchanges of messages. Left out: 10 in a blind run, else 30.",
-        example=10,
+        "Rounds: exchanges of messages. Left out: 24 in a blind run, else 30.",
+        example=24,
     )
     l2: Any = setting(
         None,
         optional(number(least=0.0)),
-        "Weight of the squared parameters. Left out: 0.05 in a blind run, or 20 / shared people if that is "
-        "more; else 1e-5.",
-        example=0.05,
+        "Weight of the squared parameters. Left out: in a blind run 1.25 / shared people, with three classes "
+        "or more 0.25 / shared people; else 1e-5.",
+        example=0.005,
     )
     gamma: Any = setting(
         None,
         optional(number(least=0.0)),
-        "Weight of the squared distance between the two representations of a shared person. Left out: 0.005 "
-        "in a blind run, else 0.05 / 32.",
-        example=0.005,
+        "Weight of the squared distance between the two representations of a shared person. Left out: 0.125 "
+        "in a blind run, 0.03 with three classes or more; else 0.05 / 32.",
+        example=0.125,
     )
 
     def check(self) -> None:
@@ -376,9 +376,15 @@ class TransferSettings(ObjectiveSettings):
         if self.blind and self.hidden != 1:
             raise SettingError(f"hidden: {self.hidden} given, a blind run takes 1; more would gain nothing")
 
-    def penalty(self, rows: int) -> float:
-        """l2; left out in a blind run, it weighs like twenty shared people, and never less than 0.05."""
-        return max(0.05, 20.0 / rows) if self.l2 is None else float(self.l2)
+    def blind_weights(self, rows: int, outputs: int) -> tuple[float, float]:
+        """Return gamma and l2 of a blind run; left out, l2 weighs like five shared people, or like one where
+        there are several classes.
+        """
+        several = outputs > 1
+        gamma = (0.03 if several else 0.125) if self.gamma is None else self.gamma
+        people = 1.0 if several else 5.0
+        l2 = people * self.loss_function.margin_weight / rows if self.l2 is None else self.l2
+        return float(gamma), float(l2)
 
     @property
     def activation(self) -> str:

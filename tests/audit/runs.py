@@ -18,6 +18,7 @@ from securefed.audit import AuditReport, audit
 from securefed.crypto import cross_scheme
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.paillier import paillier_scheme
+from securefed.models import LinearModel
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.loop import EvaluationRows, PartyContext
@@ -175,9 +176,7 @@ def blind_transfer(**more: Any) -> Callable[[str, Algorithm], Made]:
         cross = settings.pop("cross", None) or blind_scheme(scheme)
         described = TransferSettings(algorithm=algorithm, protection=Blind(scheme=scheme), **settings)
         assembly = TransferAssembly(described, cross)
-        members = tuple(
-            Member(name, columns.shape[1] + 1, True) for name, columns in (("B", people.b), ("A", people.a))
-        )
+        members = Member("B", people.b.shape[1], True), Member("A", 1, True)
         agreement = assembly.agreement(members, len(people.rows_a), 1)
         labelled = ~np.isnan(people.labels[people.rows_a])
         sides: dict[str, Any] = {}
@@ -189,7 +188,7 @@ def blind_transfer(**more: Any) -> Callable[[str, Algorithm], Made]:
                 guard=ScoreGuard(party=name, column_bits=MUCH),
             )
             data = TrainingRows(columns, labels, rows, labelled)
-            sides[name] = assembly.blind_party(agreement, data, context)
+            sides[name] = assembly.program(agreement, name, LinearModel(1), data, context)
         return Made(agreement, {name: side.run for name, side in sides.items()}, sides)
 
     return make

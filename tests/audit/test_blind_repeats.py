@@ -38,8 +38,7 @@ from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.errors import SecurefedError
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.cross import At, Encryptor, Multiplier
-from securefed.protocols.blind.linear import BlindParty
-from securefed.protocols.blind.loop import BLOCK, BlindLoop
+from securefed.protocols.blind.linear import BLOCK, BlindParty
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.blind.statistics import ROW_BITS, SCORE_BITS
 from securefed.protocols.loop import PartyLoop
@@ -293,7 +292,7 @@ def test_going_back_a_round_gets_no_second_verdict_under_one_key(monkeypatch: Pa
     checkpoint of the first one alone. The second evaluation comes again, and no metric of it is known.
     """
     if naive:
-        monkeypatch.setattr(BlindLoop, "_forget_question", lambda self: None)
+        monkeypatch.setattr(BlindParty, "_forget_question", lambda self: None)
     columns, labels = people(24, (3, 2))
     settings: dict[str, Any] = {"rounds": 2, "target": 1e9, "scheme": RLWE}
     send, judge, shift = Link.send, PartyLoop._verdict, [0.0]
@@ -308,7 +307,7 @@ def test_going_back_a_round_gets_no_second_verdict_under_one_key(monkeypatch: Pa
             verdicts.append(blob)
         send(self, receiver, kind, blob, round=round, **more)
 
-    async def judging(self: BlindLoop, link: Link, t: int, metric: float | None) -> Any:
+    async def judging(self: BlindParty, link: Link, t: int, metric: float | None) -> Any:
         verdict = await judge(self, link, t, metric)
         if t == 0:
             states.setdefault(link.name, dict(self.checkpoint()))

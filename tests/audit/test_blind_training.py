@@ -25,7 +25,7 @@ from securefed.crypto.randomness import key_stream
 from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.errors import FormatError, MaskError, SettingError
 from securefed.protocols.agreement import Member
-from securefed.protocols.blind import loop, statistics
+from securefed.protocols.blind import linear, statistics
 from securefed.protocols.blind.correlations import prepare_all
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
 from securefed.protocols.blind.statistics import (
@@ -57,7 +57,7 @@ def seeded_masks(patch: Patch) -> Iterator[None]:
         return shares.uniform_from(stream, *shape)
 
     patch.setattr(clear, "uniform", drawn)
-    patch.setattr(loop, "prepare_all", partial(prepare_all, draw=drawn))
+    patch.setattr(linear, "prepare_all", partial(prepare_all, draw=drawn))
     yield
 
 
@@ -97,7 +97,7 @@ def test_going_back_with_another_difference(naive: bool, monkeypatch: Patch) -> 
             else:
                 seen, done = differences_of_label_party(each, patch)
         found.append(shares.from_bytes(seen[1], (LIMBS, 5, 1)))
-    matrix = done.programs["L"]._products._matrices["M", 0, 0].share.astype(np.int64)
+    matrix = done.programs["L"]._products._prepared[0, 0].share.astype(np.int64)
     moved = shares.times(
         shares.truncate(_times(matrix, shift), MATRIX_BITS, first=True),
         -round(done.programs["L"]._agreement.learning_rate(0) * 2**SCALAR_BITS),
@@ -354,7 +354,7 @@ def test_a_prepared_column_serves_once() -> None:
     done = score_run(columns, labels, rounds=2, evaluate_every=0)
     program = done.programs["L"]
     with pytest.raises(MaskError, match="1 prepared columns are needed, 0 are left"):
-        program._products.times(("M", 0, 0), program._phi)
+        program._products._take((0, 0), 1)
     assert not {"random", "products", "prepared"} & set(done.programs["L"].state())
 
 

@@ -13,7 +13,6 @@ from bench import table2
 from bench.blind_transfer import Observer
 from bench.table2_bars import blind_bars
 from securefed.models.local import with_ones
-from securefed.protocols.blind.transfer_algebra import TransferRows
 from securefed.transport import get_network
 from tests.bench import made_runs
 from tests.bench.test_table2 import CONTRACT, table
@@ -56,8 +55,7 @@ def test_bars_of_runs_that_reveal_nothing(rounds: dict[int, int], seen: float, m
 def test_the_observer_finds_labels_in_opened_numbers_and_not_in_random_ones() -> None:
     rng = np.random.default_rng(0)
     features, signs = with_ones(rng.normal(size=(80, 30))), np.where(rng.random(80) > 0.5, 1.0, -1.0)
-    rows = TransferRows(features, np.arange(80), np.ones(80, dtype=bool), None)
-    observer = Observer(rows, signs)
+    observer = Observer(features, signs)
     opened = features.T @ signs[:, None] / 80
     assert observer.guess(opened, opened)[0] > 0.8 > 0.5 + observer.chance
     by_chance = observer.guess(*rng.uniform(-1, 1, (2, 31, 200)))

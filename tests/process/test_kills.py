@@ -163,9 +163,9 @@ def distance(made: Fleet, expected: dict[str, Any]) -> float:
 # Runs that reveal nothing: every attempt makes a new pass and new products, and only the shares go on
 
 PASS = "securefed.protocols.blind.linear:run_pass"
-PREPARE = "securefed.protocols.blind.loop:prepare_all"
+PREPARE = "securefed.protocols.blind.linear:prepare_all"
 ROUND = "securefed.protocols.blind.linear:BlindParty._round"
-EVALUATION = "securefed.protocols.blind.loop:score_rows"
+EVALUATION = "securefed.protocols.blind.linear:score_rows"
 END = "securefed.protocols.blind.linear:BlindParty._end"
 SHARD = "securefed.process.party_run:save_shard"
 MARK = "securefed.process.recording:RunRecorder.write"

@@ -3,9 +3,7 @@
 cross               the encrypted product between two parties
 statistics          who takes part, fraction bits; the pass: shares of X'X and X'y at the two holders
 correlations        prepared products of shared matrices
-loop                what the programs of all objectives have in common
-linear              linear training
-transfer            transfer learning; transfer_algebra and transfer_round have its steps
+linear              a party's program, of linear training and of transfer learning
 scoring             scores for the label party, releases, the model at rest
 """
 

@@ -9,6 +9,9 @@
 
 phi = P^(-1/2) theta: in it the Q local steps of all parties are one scalar step, so Q costs nothing. FedBCD-s
 moves one party's block at a time, on products of its own.
+
+The model and its checkpoints are shares that are uniform by themselves. Each attempt at a run prepares
+products of its own, under new keys; only the shares of the model go on from a checkpoint.
 """
 
 from __future__ import annotations
@@ -21,30 +24,35 @@ from numpy.typing import NDArray
 
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
-from securefed.crypto.shares import Share
+from securefed.crypto.shares import LIMBS, Share
 from securefed.errors import SettingError
-from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.correlations import Count, FixedMatrix, Move, Name
-from securefed.protocols.blind.cross import At
-from securefed.protocols.blind.loop import BlindLoop
+from securefed.protocols.agreement import Agreement, get_objective
+from securefed.protocols.blind.correlations import Correlations, Name, Size, prepare_all
+from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplier
 from securefed.protocols.blind.scoring import (
     RELEASE_LIMIT,
+    ModelPart,
+    ScorePlan,
     blurred_share,
+    chunks_of,
     cut,
+    introduce,
     release_bits,
     released,
+    score_rows,
+    score_secret,
+    seal,
 )
 from securefed.protocols.blind.statistics import (
     MATRIX_BITS,
     SCALAR_BITS,
-    SHARE_BITS,
     PassColumns,
     PassPlan,
     check_wraps,
     run_pass,
     wrap_bound,
 )
-from securefed.protocols.loop import PartyContext
+from securefed.protocols.loop import PartyContext, PartyLoop, State, part_of
 from securefed.protocols.losses import Loss
 from securefed.protocols.schedules import Automatic, Batches
 from securefed.protocols.steps import OwnSteps
@@ -52,6 +60,11 @@ from securefed.transport import Link
 
 Array = NDArray[np.float64]
 RELEASE_STEP = 1
+PREPARE_STEP = 1 << 16
+"""Step of the messages that prepare products: beyond those of the pass."""
+QUESTION_SEED = "question_seed"
+"""Name of a party's `score_secret` in its checkpoint."""
+BLOCK = "scored."
 
 
 def folds_and_systems(batches: Batches) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
@@ -87,24 +100,18 @@ def moving_rows(agreement: Agreement, plan: PassPlan) -> list[slice]:
     return [slice(plan.block(turn[0]).start, plan.block(turn[-1]).stop) for turn in agreement.turns]
 
 
-def round_products(
-    agreement: Agreement, plan: PassPlan, rounds: range
-) -> tuple[dict[Name, FixedMatrix], Count]:
-    """Return the rows of M that move in each turn, by system, and how often these rounds need them."""
+def round_products(agreement: Agreement, plan: PassPlan, rounds: range) -> dict[Name, Size]:
+    """Return the rows of M that move in each turn, by system, and how many columns these rounds need."""
     systems = [system for t in rounds for system in systems_of(agreement.batches, t)]
-    matrices: dict[Name, FixedMatrix] = {
-        ("M", system, turn): FixedMatrix(rows.stop - rows.start, plan.columns, "both", SHARE_BITS)
+    return {
+        (system, turn): Size(rows.stop - rows.start, plan.columns, systems.count(system) * plan.outputs)
         for system in dict.fromkeys(systems)
         for turn, rows in enumerate(moving_rows(agreement, plan))
     }
-    count = Count(matrices)
-    for name in matrices:
-        count.columns[name] = systems.count(name[1]) * plan.outputs
-    return matrices, count
 
 
-class BlindParty(BlindLoop):
-    """A party of a linear run. Without `features` it is the helper of more than two parties: it has shares,
+class BlindParty(PartyLoop):
+    """A party of a blind run. Without `features` it is the helper of more than two parties: it has shares,
     and no columns, no key and no output.
     """
 
@@ -120,8 +127,16 @@ class BlindParty(BlindLoop):
         steps: OwnSteps | None = None,
     ) -> None:
         plan, batches = pass_plan(agreement, loss), agreement.batches
-        super().__init__(agreement, plan.sizes, context, scheme, first=labels is not None)
-        self._plan = plan
+        super().__init__(agreement, context)
+        self._plan, self._scheme, self._score_plan = plan, scheme, ScorePlan.of(agreement, plan.sizes)
+        self._first = labels is not None
+        """This is the label party, the first holder."""
+        self._products: Correlations
+        """Prepared products, at a holder."""
+        self._score_keys: Encryptor | Multiplier | None = None
+        self._score_secret = b""
+        self.part: ModelPart
+        """This party's part of the finished model."""
         rounds, turns = agreement.stopping.rounds, len(agreement.turns)
         models = batches.folds * batches.stages + 1 if batches.holdout_rows else 1
         bound = wrap_bound(plan.sizes, rounds, plan.outputs, turns, len(plan.systems), models)
@@ -163,12 +178,15 @@ class BlindParty(BlindLoop):
         statistics = await run_pass(self._tools(link), self._plan, self._own)
         if statistics is None:
             return
-        rounds = range(self.first_round, self.last_round)
-        matrices, count = round_products(self._agreement, self._plan, rounds)
-        whole = {system: statistics.matrix(system) for _, system, _ in matrices}
-        own = {name: np.ascontiguousarray(whole[name[1]][:, self._moving[name[2]]]) for name in matrices}
+        sizes = round_products(self._agreement, self._plan, range(self.first_round, self.last_round))
+        whole = {system: statistics.matrix(system) for system, _ in sizes}
+        own = {(s, turn): np.ascontiguousarray(whole[s][:, self._moving[turn]]) for s, turn in sizes}
         self._vectors = statistics.vectors()
-        await self._prepare(link, matrices, own, count)
+        tools, peer, at = self._tools(link), self._plan.peer(link.name), At(PREPARE_STEP)
+        self._products = await prepare_all(tools, peer, sizes, own, first=self._first, at=at)
+
+    def _tools(self, link: Link) -> CrossTools:
+        return CrossTools(link, self._scheme, self._mapper)
 
     def _aim(self, targets: Array | None) -> None:
         if self._own is not None and targets is not None:
@@ -183,7 +201,19 @@ class BlindParty(BlindLoop):
 
     # A round
 
-    def _moves(self, t: int) -> Move:
+    async def _round(self, link: Link, t: int) -> None:
+        """Move the shares. The label party tells parties that hold none that the round is over."""
+        plan = self._plan
+        if link.name in plan.holders:
+            await self._move(link, t)
+        others = [name for name in plan.names if name not in plan.holders]
+        if link.name == plan.label_party:
+            for name in others:
+                link.send(name, "progress", b"\1", round=t)
+        elif link.name in others:
+            await link.receive("progress", plan.label_party, round=t)
+
+    async def _move(self, link: Link, t: int) -> None:
         batches, rate, first = self._agreement.batches, self._agreement.learning_rate, self._first
         if batches.begins_anew(t):
             self._phi = self._previous = shares.zeros(*self._phi.shape[1:])
@@ -192,19 +222,19 @@ class BlindParty(BlindLoop):
         start, phi, systems = self._phi, self._phi.copy(), systems_of(batches, t)
         models = slice(0 if len(systems) > 1 else self._model_at(batches.folds - 1).start, None)
         for turn, rows in enumerate(self._moving):
-            products = yield [
-                self._products.times(("M", system, turn), phi[:, :, self._model_at(system)])
-                for system in systems
-            ]
-            vectors = np.concatenate([self._vectors[system][:, rows] for system in systems], axis=2)
-            excess = shares.subtract(np.concatenate(products, axis=2), vectors)
-            gradient = shares.truncate(excess, MATRIX_BITS, first=first)
-            moved = shares.times(gradient, -round(factor * 2**SCALAR_BITS))
-            if momentum:
-                change = shares.subtract(start[:, rows, models], self._previous[:, rows, models])
-                moved = shares.add(moved, shares.times(change, round(momentum * 2**SCALAR_BITS)))
-            step = shares.truncate(moved, SCALAR_BITS, first=first)
-            phi[:, rows, models] = shares.add(phi[:, rows, models], step)
+            factors = [((system, turn), phi[:, :, self._model_at(system)]) for system in systems]
+            peer, at = self._plan.peer(link.name), At(turn, t)
+            products = await self._products.multiply(link, peer, factors, at)
+            with link.activity("rounds"):
+                vectors = np.concatenate([self._vectors[system][:, rows] for system in systems], axis=2)
+                excess = shares.subtract(np.concatenate(products, axis=2), vectors)
+                gradient = shares.truncate(excess, MATRIX_BITS, first=first)
+                moved = shares.times(gradient, -round(factor * 2**SCALAR_BITS))
+                if momentum:
+                    change = shares.subtract(start[:, rows, models], self._previous[:, rows, models])
+                    moved = shares.add(moved, shares.times(change, round(momentum * 2**SCALAR_BITS)))
+                step = shares.truncate(moved, SCALAR_BITS, first=first)
+                phi[:, rows, models] = shares.add(phi[:, rows, models], step)
         self._previous, self._phi = start, phi
 
     def _model_at(self, system: int) -> slice:
@@ -214,16 +244,53 @@ class BlindParty(BlindLoop):
 
     # Scores, and the end of the run
 
-    async def _blocks(self, link: Link, t: int, fold: int) -> dict[str, Share]:
+    async def _model(self, link: Link, t: int, fold: int = 0) -> tuple[ModelPart, Encryptor | Multiplier]:
+        self._question = question = self._question or self._make_question(link, t)
+        if fold == max(self._agreement.scored_after(t)):
+            self._question = {}
+        plan, stored = self._score_plan, part_of(question, f"{BLOCK}{fold}.")
+        secret = self._score_secret = question[QUESTION_SEED].tobytes()
+        blocks = {name: _restored(stored, name, (LIMBS, plan.size(name), plan.outputs)) for name in stored}
+        if self._score_keys is None:
+            self._score_keys = await introduce(self._tools(link), plan, secret, t)
+        part = await seal(link, plan, self._score_keys, blocks, secret, t)
+        part.root = None if self._own is None else self._own.root
+        return part, self._score_keys
+
+    def _make_question(self, link: Link, t: int) -> State:
+        """Compute the shares that scores are made of once: doing it again may round them otherwise."""
+        secret = self._score_secret or score_secret(link, self._score_plan, self._scheme)
+        stored: State = {QUESTION_SEED: np.frombuffer(secret, np.uint8)}
+        for fold in self._agreement.scored_after(t):
+            blocks = self._blocks(t, fold) if link.name in self._plan.holders else {}
+            stored |= {f"{BLOCK}{fold}.{name}": _stored(block) for name, block in blocks.items()}
+        return stored
+
+    def _forget_question(self) -> None:
+        self._score_keys, self._score_secret = None, b""
+
+    async def _scores(self, link: Link, rows: Array | None, t: int, fold: int) -> Array | None:
+        if rows is None and link.name in self._score_plan.names:
+            raise SettingError("evaluation: no rows to evaluate on")
+        scored, folds = self._agreement.scored_after(t), self._agreement.batches.folds > 1
+        same_people = get_objective(self._agreement.objective).same_people
+        count = scored[fold].stop - scored[fold].start if rows is None or same_people else len(rows)
+        part, keys = await self._model(link, t, fold)
+        part.plan = replace(part.plan, precision=self._agreement.training_precision)
+        scoring = self._scoring.tobytes() if folds else self._scoring.tobytes() + t.to_bytes(8, "little")
+        before = [places for each, places in scored.items() if each < fold]
+        chunk = sum(chunks_of(places.stop - places.start) for places in before)
+        return await score_rows(link, part, keys, rows, count, self.guard, t, scoring, chunk)
+
+    def _blocks(self, t: int, fold: int) -> dict[str, Share]:
+        """Return a holder's shares of the score's parameters, by party: of the model without that fold."""
         system = fold if self._agreement.batches.left_out(t) else self._agreement.batches.folds
         phi = cut(self._phi[:, :, self._model_at(system)], first=self._first)
         return {name: phi[:, self._plan.block(name)] for name in self._plan.names}
 
-    def _root(self) -> Array | None:
-        return None if self._own is None else self._own.root
-
     async def _end(self, link: Link) -> None:
-        await super()._end(link)
+        link.phase = "release"
+        self.part, _ = await self._model(link, self._agreement.stopping.rounds)
         if self._agreement.release:
             await self._release(link, At(RELEASE_STEP, self._agreement.stopping.rounds))
 
@@ -242,8 +309,17 @@ class BlindParty(BlindLoop):
 
     # Checkpoints
 
-    def _shares(self) -> dict[str, Share]:
-        return {"phi": self._phi, "previous": self._previous}
+    def _model_state(self) -> State:
+        return {"phi": _stored(self._phi), "previous": _stored(self._previous)}
 
-    def _take_shares(self, restored: Mapping[str, Share]) -> None:
-        self._phi, self._previous = restored["phi"], restored["previous"]
+    def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        shape = self._phi.shape
+        self._phi, self._previous = (_restored(state, name, shape) for name in ("phi", "previous"))
+
+
+def _stored(share: Share) -> NDArray[np.uint8]:
+    return np.frombuffer(shares.to_bytes(share), np.uint8)
+
+
+def _restored(state: Mapping[str, NDArray[np.generic]], name: str, shape: tuple[int, ...]) -> Share:
+    return shares.from_bytes(state[name].tobytes(), shape)

@@ -239,7 +239,7 @@ class DataParty(PartyLoop):
             raise SettingError("exact: only possible where nothing is encrypted")
         return self.side.exact_gradient(operand.values, self._exchange.included)
 
-    async def _make_question(self, link: Link, t: int) -> State:
+    def _make_question(self, link: Link, t: int) -> State:
         """Encrypt the label party's model of a transfer run once. Other bytes would be another question."""
         scorer, own = self.side.scorer(), self._keys.own
         if not isinstance(scorer, TransferScorer) or scorer.phi is None or own is None:
