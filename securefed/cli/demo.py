@@ -178,8 +178,8 @@ def _facts(demo: DemoRun, objective: str) -> dict[str, Any]:
         "new_people": predicted["rows"],
         "rows": last["rows"],
         "rounds": last["rounds"],
-        **{name: slowest[f"{name}_seconds"] for name in ("computation", "communication", "total")},
-        "wall": demo.wall,
+        **{name: slowest[name] for name in ("computation_seconds", "communication_seconds", "total_seconds")},
+        "wall_seconds": demo.wall,
         "bytes": kinds.total(),
         "bytes_by_kind": kinds,
         "saw": saw,
@@ -225,11 +225,11 @@ def _table(facts: dict[str, Any], terminal: Terminal) -> None:
     largest = ", ".join(f"{kind} {size(amount)}" for kind, amount in facts["bytes_by_kind"].most_common(3))
     chosen = facts["settings"]
     out("\nWhat it cost")
-    out(
-        f"  time    {seconds(facts['total'])} of training ({seconds(facts['computation'])} computation, "
-        f"{seconds(facts['communication'])} communication); {seconds(facts['wall'])} with keys, start and "
-        "prediction"
+    total, computation, communication, wall = (
+        seconds(facts[f"{name}_seconds"]) for name in ("total", "computation", "communication", "wall")
     )
+    out(f"  time    {total} of training ({computation} computation, {communication} communication);")
+    out(f"          {wall} with keys, start and prediction")
     out(f"  sent    {size(facts['bytes'])} by all parties ({largest})")
     out(f"  rounds  {facts['rounds']} of {chosen['algorithm']}, {chosen['local_steps']} local steps each")
     out("\nLook at it")

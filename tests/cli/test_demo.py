@@ -78,6 +78,8 @@ def test_protection_is_chosen_by_its_name(words: tuple[str, ...], kind: str, sch
 def test_it_shows_the_whole_way_in_plain(tmp_path: Path) -> None:
     text, facts = demo(tmp_path, "--protection", "plain", "--rounds", "6")
     assert "NOT PROTECTED" in text
+    promised = {"auc", "auc_central", "auc_alone", "protected", "wall_seconds", "total_seconds"}
+    assert promised | {"computation_seconds", "communication_seconds", "holdout", "bytes"} <= facts.keys()
     assert facts["auc"] > facts["auc_alone"] - 0.02 and facts["auc_central"] > 0.98  # type: ignore[operator]
     # Six rounds, of which the first four are made for each of five folds.
     assert facts["rounds"] == 22 and facts["new_people"] == 171
