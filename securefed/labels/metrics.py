@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from inspect import getdoc
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,9 +64,6 @@ class Answers:
         parts = {name: getattr(self, name) for name in arrays}
         return replace(self, **{name: each[rows] for name, each in parts.items() if each is not None})
 
-    def has(self, name: str) -> bool:
-        return getattr(self, name) is not None
-
     @property
     def both_classes(self) -> bool:
         return bool(0.0 < self.truth.mean() < 1.0)
@@ -86,18 +84,21 @@ class Metric:
     interval: Callable[[Answers, float], Interval] | None = None
     """From the answers and the value to its 95% interval; None: by the bootstrap."""
     chance: Callable[[Answers], float] = field(default=lambda answers: 0.0)
-    """What a model that knows nothing of the columns has."""
+    """What a model that knows nothing of the columns has, where this may be the main metric."""
     about: str = ""
-    """A sentence for the report."""
+    """A sentence for the report; by default the first paragraph of the function's docstring."""
 
     def __post_init__(self) -> None:
         check_choice("better", self.better, ("more", "less"))
+        if not self.about:
+            first, *_ = (getdoc(self.function) or "").partition("\n\n")
+            object.__setattr__(self, "about", " ".join(first.split()))
         for kind in self.kinds:
             check_choice("kinds", kind, KINDS)
 
     def fits(self, answers: Answers) -> bool:
         """Whether these rows have what it takes."""
-        there = answers.kind in self.kinds and all(answers.has(name) for name in self.needs)
+        there = answers.kind in self.kinds and all(getattr(answers, name) is not None for name in self.needs)
         ranks = "scores" in self.needs and answers.kind == "two classes"
         return there and len(answers.truth) > 0 and (answers.both_classes or not ranks)
 
@@ -106,7 +107,7 @@ class Metric:
         value = self.function(answers)
         if self.interval is not None:
             return self.interval(answers, value)
-        reach = LEVEL * _standard_error(answers, self.function)
+        reach = LEVEL * _resampled_error(answers, lambda rows: self.function(answers.take(rows)))
         return value - reach, value + reach
 
 
@@ -138,16 +139,14 @@ def measure(answers: Answers) -> dict[str, float]:
     return {name: float(each.function(answers)) for name, each in METRICS.items() if each.fits(answers)}
 
 
-def decimals(interval: Interval | None) -> int:
-    """How many decimals a value with this 95% interval supports: the last one is not all chance."""
-    if interval is None or not np.isfinite(reach := (interval[1] - interval[0]) / 2) or reach <= 0:
-        return 4
-    return int(min(4, max(2, np.ceil(-np.log10(reach)))))
-
-
 def shown(value: float, interval: Interval | None = None, *, between: bool = True) -> str:
-    """A value with the digits that its 95% interval supports, and the interval unless `between` is False."""
-    places = decimals(interval)
+    """A value with the digits that its 95% interval supports, and the interval unless `between` is False.
+
+    The last digit is not all chance.
+    """
+    places = 4
+    if interval is not None and 0 < (reach := (interval[1] - interval[0]) / 2) < np.inf:
+        places = int(min(4, max(2, np.ceil(-np.log10(reach)))))
     text = f"{value:.{places}f}"
     if interval is None or not between:
         return text
@@ -162,10 +161,6 @@ def better_by(metric: Metric, ours: Answers, other: Answers) -> tuple[float, flo
         return sign * (metric.function(ours.take(rows)) - metric.function(other.take(rows)))
 
     return gain(np.arange(len(ours.truth))), _resampled_error(ours, gain)
-
-
-def _standard_error(answers: Answers, function: Callable[[Answers], float]) -> float:
-    return _resampled_error(answers, lambda rows: function(answers.take(rows)))
 
 
 def _resampled_error(answers: Answers, function: Callable[[NDArray[np.intp]], float]) -> float:
@@ -200,6 +195,7 @@ def _placements(answers: Answers) -> tuple[Array, Array]:
 
 
 def _auc(answers: Answers) -> float:
+    """How well scores put people of one class above those of the other: 0.5 is chance, 1 is perfect."""
     return float(_placements(answers)[0].mean())
 
 
@@ -221,7 +217,7 @@ def _delong(answers: Answers, value: float) -> Interval:
 
 
 def _ks(answers: Answers) -> float:
-    """The largest distance between the two classes' distributions of scores."""
+    """The largest distance between the distributions of scores of the two classes."""
     scores, positive = _present(answers.scores), answers.truth > 0
     order = np.argsort(-scores, kind="stable")
     hit, ends = positive[order], np.append(np.diff(scores[order]) != 0, True)
@@ -230,7 +226,7 @@ def _ks(answers: Answers) -> float:
 
 
 def _lift(answers: Answers) -> float:
-    """How many times as frequent the second class is among the tenth with the highest scores."""
+    """How many times as frequent the second class is in the tenth with the highest scores."""
     scores, count = _present(answers.scores), max(1, round(len(answers.truth) / 10))
     line = np.sort(scores)[-count]
     above, tied = scores > line, scores == line
@@ -254,11 +250,13 @@ def _of_classes(answers: Answers) -> Array:
 
 
 def _log_loss(answers: Answers) -> float:
+    """The mean of minus the logarithm of the probability that the true class was given."""
     likely, rows = _of_classes(answers), np.arange(len(answers.truth))
     return float(-np.log(np.maximum(likely[rows, answers.truth.astype(int)], SMALLEST)).mean())
 
 
 def _brier(answers: Answers) -> float:
+    """The mean squared distance of probabilities from what happened."""
     likely = _present(answers.probabilities)
     if likely.ndim == 1:
         return float(np.mean((likely - answers.truth) ** 2))
@@ -267,9 +265,10 @@ def _brier(answers: Answers) -> float:
 
 
 def _calibration_error(answers: Answers) -> float:
-    """The mean distance of probability and frequency in ten groups of equally many rows.
+    """How far probabilities are from frequencies, in ten groups of people.
 
-    Of three classes or more, the probability of the class that the model takes for the likeliest.
+    Groups have equally many rows. Of three classes or more, the probability of the class that the model takes
+    for the likeliest.
     """
     likely = _present(answers.probabilities)
     right = answers.truth
@@ -282,6 +281,7 @@ def _calibration_error(answers: Answers) -> float:
 
 
 def _accuracy(answers: Answers) -> float:
+    """The share of people whose class is predicted right."""
     return float(np.mean(_present(answers.predictions) == answers.truth))
 
 
@@ -297,22 +297,11 @@ def _share_of_the_largest(answers: Answers) -> float:
     return float(np.bincount(answers.truth.astype(int)).max() / len(answers.truth))
 
 
-def _constant_log_loss(answers: Answers) -> float:
-    shares = np.bincount(answers.truth.astype(int)) / len(answers.truth)
-    shares = shares[shares > 0]
-    return float(-(shares * np.log(shares)).sum())
-
-
-def _constant_brier(answers: Answers) -> float:
-    shares = np.bincount(answers.truth.astype(int)) / len(answers.truth)
-    whole = float(1.0 - (shares**2).sum())
-    return whole / 2.0 if answers.kind == "two classes" else whole
-
-
 # Numbers and counts
 
 
 def _r2(answers: Answers) -> float:
+    """The part of a number's variation that the model explains: 0 is the mean alone, 1 is perfect."""
     left = np.sum((answers.truth - _present(answers.predictions)) ** 2)
     whole = np.sum((answers.truth - answers.truth.mean()) ** 2)
     if whole <= 0.0:
@@ -321,11 +310,8 @@ def _r2(answers: Answers) -> float:
 
 
 def _rmse(answers: Answers) -> float:
+    """The root of the mean squared error, in the unit of the labels."""
     return float(np.sqrt(np.mean((answers.truth - _present(answers.predictions)) ** 2)))
-
-
-def _constant_rmse(answers: Answers) -> float:
-    return float(np.sqrt(np.mean((answers.truth - _null(answers)) ** 2)))
 
 
 def _null(answers: Answers) -> Array:
@@ -350,7 +336,7 @@ def _deviance(truth: Array, means: Array, power: float) -> float:
 
 
 def _d2(answers: Answers) -> float:
-    """The share of the deviance that the model explains beyond one rate for all exposure.
+    """The part of the deviance that the model explains: 0 is one rate for all, 1 is perfect.
 
     Of rows without a single count there is none, and any mean is too large: -1, as for twice the deviance. A
     bootstrap of few counts has such rows.
@@ -362,91 +348,23 @@ def _d2(answers: Answers) -> float:
     return 1.0 - left / whole if whole > 0 else 0.0
 
 
+def _gini(answers: Answers) -> float:
+    """2 AUC - 1."""
+    return 2.0 * _auc(answers) - 1.0
+
+
 TWO, ANY, NUMBER = ("two classes",), ("two classes", "classes"), ("numbers", "counts")
 for entry in (
-    Metric(
-        "AUC",
-        TWO,
-        ("scores",),
-        _auc,
-        interval=_delong,
-        chance=lambda answers: 0.5,
-        about="How well scores put people of one class above those of the other: 0.5 is chance, 1 is "
-        "perfect.",
-    ),
-    Metric(
-        "accuracy",
-        ANY,
-        ("predictions",),
-        _accuracy,
-        interval=_wilson,
-        chance=_share_of_the_largest,
-        about="The share of people whose class is predicted right.",
-    ),
-    Metric(
-        "R2",
-        ("numbers",),
-        ("predictions",),
-        _r2,
-        about="The part of a number's variation that the model explains: 0 is the mean alone, 1 is perfect.",
-    ),
-    Metric(
-        "D2",
-        ("counts",),
-        ("predictions",),
-        _d2,
-        about="The part of the deviance that the model explains: 0 is one rate for all, 1 is perfect.",
-    ),
-    Metric(
-        "RMSE",
-        NUMBER,
-        ("predictions",),
-        _rmse,
-        "less",
-        chance=_constant_rmse,
-        about="The root of the mean squared error, in the unit of the labels.",
-    ),
-    Metric(
-        "log loss",
-        ANY,
-        ("probabilities",),
-        _log_loss,
-        "less",
-        chance=_constant_log_loss,
-        about="The mean of minus the logarithm of the probability that the true class was given.",
-    ),
-    Metric(
-        "Brier",
-        ANY,
-        ("probabilities",),
-        _brier,
-        "less",
-        chance=_constant_brier,
-        about="The mean squared distance of probabilities from what happened.",
-    ),
-    Metric(
-        "calibration error",
-        ANY,
-        ("probabilities",),
-        _calibration_error,
-        "less",
-        about="How far probabilities are from frequencies, in ten groups of people.",
-    ),
-    Metric("Gini", TWO, ("scores",), lambda answers: 2.0 * _auc(answers) - 1.0, about="2 AUC - 1."),
-    Metric(
-        "KS",
-        TWO,
-        ("scores",),
-        _ks,
-        about="The largest distance between the distributions of scores of the two classes.",
-    ),
-    Metric(
-        "lift",
-        TWO,
-        ("scores",),
-        _lift,
-        chance=lambda answers: 1.0,
-        about="How many times as frequent the second class is in the tenth with the highest scores.",
-    ),
+    Metric("AUC", TWO, ("scores",), _auc, interval=_delong, chance=lambda answers: 0.5),
+    Metric("accuracy", ANY, ("predictions",), _accuracy, interval=_wilson, chance=_share_of_the_largest),
+    Metric("R2", ("numbers",), ("predictions",), _r2),
+    Metric("D2", ("counts",), ("predictions",), _d2),
+    Metric("RMSE", NUMBER, ("predictions",), _rmse, "less"),
+    Metric("log loss", ANY, ("probabilities",), _log_loss, "less"),
+    Metric("Brier", ANY, ("probabilities",), _brier, "less"),
+    Metric("calibration error", ANY, ("probabilities",), _calibration_error, "less"),
+    Metric("Gini", TWO, ("scores",), _gini),
+    Metric("KS", TWO, ("scores",), _ks),
+    Metric("lift", TWO, ("scores",), _lift),
 ):
     register(entry)
