@@ -10,7 +10,7 @@ family as they should be, and takes a step of Fisher's scoring from there, with 
 
 The joint fit of z replaces the own fit and adds what the other parties' columns tell. Two classes always
 begin like that in a blind run: without weights it is half a step towards logistic regression
-(securefed.labels.working). Nothing about it is public: messages, ranges and agreement are those of any run,
+(`working_targets`). Nothing about it is public: messages, ranges and agreement are those of any run,
 and nobody else learns that there are weights. What it is worth is in docs/choosing.md.
 
 eta of a training row is that of a fit without it (five folds), so that columns which fit the own rows too
@@ -42,8 +42,6 @@ from numpy.typing import NDArray
 
 from securefed.declare import check_choice, check_number
 from securefed.errors import DataError, SettingError
-from securefed.labels.quality import LARGEST_MARGIN
-from securefed.labels.working import working_targets
 from securefed.models.local import sigmoid
 from securefed.protocols.losses import Loss
 
@@ -60,6 +58,13 @@ NEWTON_STEPS = 30
 OWN_PENALTY = 20.0
 """Of the own fit in transfer learning: it weighs like so many people."""
 OWN = "own"
+LARGEST_MARGIN = 30.0
+"""Of a logarithm of a mean."""
+SIZE = 2.0
+"""The root of the mean square of targets: the largest that shares are made for (GRADIENT_BOUND)."""
+LEAST_CURVATURE = 1e-3
+LARGEST_SCORE = 24.0
+"""That a target asks for. Scores are opened modulo 64 (RANGE_BITS); a fit may go beyond its targets."""
 
 
 def check_family(value: object) -> float | None:
@@ -371,3 +376,42 @@ def weighted_odds(targets: Array, weights: Array) -> float:
     if min(*parts, float((~second).sum())) <= 0.0:
         return 0.0
     return float(np.log(parts[0] / parts[1]) - np.log(parts[2] / float((~second).sum())))
+
+
+# Targets of a fit that bring least squares near to logistic regression
+
+
+def softmax(odds: Array) -> Array:
+    likely = np.exp(odds - odds.max(axis=1, keepdims=True))
+    shares: Array = likely / likely.sum(axis=1, keepdims=True)
+    return shares
+
+
+def working_targets(odds: Array, positive: NDArray[np.bool_], weights: Array | None = None) -> Array:
+    """Return targets from log odds: (rows,) of the second class, or (rows, classes).
+
+    Each is eta + w (y - p) / v, with y = 1 for rows of the class, else 0. That is one step of Newton's method
+    with one curvature v for all rows: the slope of p by eta. Newton's own, the mean of p (1 - p), is smaller
+    where classes hardly overlap, and then the step goes too far. The slope leaves the targets uncorrelated
+    with what the first fit knew of other rows' labels. What it was chosen by is in docs/choosing.md.
+    """
+    several = odds.ndim == 2
+    odds = odds - odds.mean(axis=1, keepdims=True) if several else odds
+    likely = softmax(odds) if several else sigmoid(odds)
+    spread = np.maximum(odds.var(axis=0), 1e-12)
+    slope = ((odds - odds.mean(axis=0)) * likely).mean(axis=0) / spread
+    mean = np.maximum((likely * (1.0 - likely)).mean(axis=0), LEAST_CURVATURE)
+    left = positive - likely if weights is None else weights * (positive - likely)
+    targets: Array = odds + left / np.maximum(slope, mean)
+    return targets
+
+
+def scaled(z: Array, loss: Loss, most: float) -> tuple[Array, float]:
+    """Return labels whose least squares fit, under the Taylor loss, is that of z but for its size, and what
+    scores are times. Shares bear the size, no label is larger than `most`, and no score has to wrap.
+    """
+    each = loss.margin_weight / abs(loss.label_weight)
+    labels, most = z * each, min(most, LARGEST_SCORE * each)
+    size = float(np.sqrt(np.mean(labels**2))) or 1.0
+    factor = min(SIZE / size, most / max(float(np.abs(labels).max()), size))
+    return labels * factor, 1.0 / factor

@@ -19,7 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import COUNT_POWER, Family, LabelOptions, OwnFit, ScoreLink, weighted_odds
+from securefed.labels.base_model import (
+    COUNT_POWER,
+    Family,
+    LabelOptions,
+    OwnFit,
+    ScoreLink,
+    scaled,
+    weighted_odds,
+    working_targets,
+)
 from securefed.labels.calibration import (
     Calibration,
     check_threshold,
@@ -36,7 +45,6 @@ from securefed.labels.quality import (
     compared,
     judged,
 )
-from securefed.labels.working import scaled, working_targets
 from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]

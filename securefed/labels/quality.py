@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError
+from securefed.labels.base_model import LARGEST_MARGIN
 from securefed.labels.calibration import Calibration
 from securefed.labels.metrics import Answers, better_by, main_metric, measure, shown
 
 Array = NDArray[np.float64]
-LARGEST_MARGIN = 30.0
-"""Of a logarithm of a mean."""
 SURE = 1.0
 """Standard errors by which the joint model has to be better than the label party alone."""
 MOST_POINTS = 100

@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import LabelOptions
-from securefed.labels.calibration import ClassCurve, least_rows, softmax
+from securefed.labels.base_model import LabelOptions, scaled, softmax, working_targets
+from securefed.labels.calibration import ClassCurve, least_rows
 from securefed.labels.label_model import LabelModel, missing_labels
 from securefed.labels.metrics import Answers
 from securefed.labels.quality import HeldOut, Holdout, OwnRows, compared, judged
-from securefed.labels.working import scaled, working_targets
 from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]

@@ -194,7 +194,7 @@ class Batches:
     `holdout_rows` of the rows (see `held_out`) are held out until round `holdout_until`, and every batch is
     all rows. In `folds` the held-out rows take turns. There is a model for each fold, which leaves it out:
     `abreast` in the same rounds, or one after another in equal parts of these rounds. With two `stages` there
-    are further models, on targets that follow from the scores of the first (securefed.labels.working).
+    are further models, on targets that follow from the scores of the first (securefed.labels.base_model).
     """
 
     rows: int

@@ -10,11 +10,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 from securefed import GeneralisedLinear, Party, Plain
-from securefed.labels.base_model import LabelOptions
-from securefed.labels.calibration import softmax
+from securefed.labels.base_model import (
+    LARGEST_SCORE,
+    SIZE,
+    LabelOptions,
+    scaled,
+    softmax,
+    working_targets,
+)
 from securefed.labels.label_model import LabelModel
 from securefed.labels.several import ClassModels
-from securefed.labels.working import LARGEST_SCORE, SIZE, scaled, working_targets
 from securefed.models.local import sigmoid
 from securefed.protocols.losses import get_loss
 
