@@ -134,7 +134,9 @@ def _logistic(scores: Array, positive: NDArray[np.bool_], degree: int) -> Array:
     share, ones = float(positive.mean()), np.ones(len(scores))
     usual, strength = np.log(share / (1.0 - share)), np.array([DEVIATION, DEVIATION, BEND_DEVIATION]) ** -2.0
     design = np.vander(scores, degree + 1, increasing=True)
-    curve = Family("classes").fitted(design, positive, ones, usual * ones, strength[: degree + 1])
+    curve = Family("classes").fitted(
+        design, positive.astype(np.float64), ones, usual * ones, strength[: degree + 1]
+    )
     curve[0] += usual
     return curve
 

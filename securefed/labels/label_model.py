@@ -119,7 +119,12 @@ class LabelModel:
             return signs
         targets = (_numbers(labels, party, self.loss) - self.mean) / self.scale
         if self.wishes.family is None:
-            _check_bound(targets, party, margin_bound)
+            largest = float(np.max(np.abs(targets)))
+            if not largest <= margin_bound:  # nor is NaN
+                raise DataError(
+                    f"{party}: labels up to {largest:.4g} given, at most margin_bound={margin_bound:g} is "
+                    "allowed; scale them or raise it"
+                )
         return targets
 
     def aim(
@@ -137,25 +142,8 @@ class LabelModel:
         """
         if not (self.wishes.any or self.wishes.start):
             return targets
-        z = self.working(party, columns, targets, weights, offset, trained)
-        aims, step = scaled(z, self.loss, margin_bound)
-        self.take_step(step)
-        return aims
-
-    def working(
-        self,
-        party: str,
-        columns: Array,
-        targets: Array,
-        weights: Array | None,
-        offset: Array | None,
-        trained: NDArray[np.intp],
-    ) -> Array:
-        """What scores of the joint fit are to be."""
-        weights, family = (
-            self.wishes.weights(targets, self.classes, weights),
-            Family.of(self.loss, self.wishes),
-        )
+        family = Family.of(self.loss, self.wishes)
+        weights = self.wishes.weights(targets, self.classes, weights)
         if not weights[trained].any():
             raise DataError(f"{party}: all rows to learn from have weight 0; at least one above 0 is allowed")
         weights = weights / weights[trained].mean()
@@ -173,12 +161,14 @@ class LabelModel:
             eta = constant + shift
         odds = weighted_odds(targets, weights) if self.loss.binary else 0.0
         self.link = ScoreLink(family, constant=constant, shift=odds)
-        return family.working(eta, targets, weights) - (constant + shift)
+        return self._sized(family.working(eta, targets, weights) - (constant + shift), margin_bound)
 
-    def take_step(self, step: float) -> None:
-        """Remember what scores are times, where targets were scaled."""
+    def _sized(self, z: Array, margin_bound: float) -> Array:
+        """Return targets for what scores are to be; the link remembers what scores are times."""
+        aims, step = scaled(z, self.loss, margin_bound)
         if self.link is not None:
             self.link = replace(self.link, step=step)
+        return aims
 
     def aim_again(
         self, scores: Array, targets: Array, places: NDArray[np.intp], margin_bound: float
@@ -196,9 +186,7 @@ class LabelModel:
         curve = Calibration.straight(known, targets)
         odds = curve.slope * known + curve.offset + link.shift
         z = working_targets(odds, targets > 0, start.weights[places]) - (link.constant + shift)
-        aims, step = scaled(z, self.loss, margin_bound)
-        self.take_step(step)
-        return aims
+        return self._sized(z, margin_bound)
 
     def total(self, scores: Array, party: str, offset: Array | None) -> Array:
         """Scores of the joint fit as log odds or numbers, with what the label party adds to them."""
@@ -257,19 +245,16 @@ class LabelModel:
 
     def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
         """From the scores of rows that were held out."""
-        self.calibrate(measured, scores, threshold)
         if isinstance(measured, HeldOutMeans) and self.link is not None:
             self.link, told = self.link.calibrated(scores, measured.offset, measured.targets)
             return judged(measured.answers(told), measured.answers(measured.alone))
-        line = 0.5 if self.threshold is None else self.threshold
-        classes = [] if self.classes is None else self.classes.tolist()
-        return compared(measured, scores, own, unit=self.scale, classes=classes, line=line)
-
-    def calibrate(self, measured: HeldOut, scores: Array, threshold: str | float) -> None:
         if self.loss.binary and measured.name == "AUC":
             self.calibration = Calibration.of(scores, measured.targets)
             probabilities = self.calibration.probabilities(scores)
             self.threshold = chosen_threshold(check_threshold(threshold), probabilities, measured.targets)
+        line = 0.5 if self.threshold is None else self.threshold
+        classes = [] if self.classes is None else self.classes.tolist()
+        return compared(measured, scores, own, unit=self.scale, classes=classes, line=line)
 
     def numbers(self, scores: Array) -> Array:
         """Scores in the labels' own units."""
@@ -388,15 +373,6 @@ def _positions(labels: NDArray[Any], classes: list[Any], party: str) -> Array:
         due = ", ".join(map(str, classes))
         raise DataError(f"{party}: labels {', '.join(strange[:5])} given, the classes are {due}")
     return np.array([places[label] for label in labels.tolist()], dtype=np.float64)
-
-
-def _check_bound(targets: Array, party: str, margin_bound: float, what: str = "labels") -> None:
-    largest = float(np.max(np.abs(targets)))
-    if not largest <= margin_bound:  # nor is NaN
-        raise DataError(
-            f"{party}: {what} up to {largest:.4g} given, at most margin_bound={margin_bound:g} is "
-            "allowed; scale them or raise it"
-        )
 
 
 def _numbers(labels: NDArray[Any], party: str, loss: Loss) -> Array:

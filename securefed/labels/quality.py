@@ -198,9 +198,17 @@ class HeldOutMeans(HeldOut):
         return Answers("counts", self.targets, predictions=means, exposure=self._exposure, power=self._power)
 
 
-def judged(ours: Answers, alone: Answers, chance: float | None = None) -> Holdout:
-    """Compare a model's answers with those of the label party alone, on the same rows, and with chance."""
-    metric = main_metric(ours)
+def judged(
+    ours: Answers, alone: Answers, chance: float | None = None, classes: Sequence[Any] = ()
+) -> Holdout:
+    """Compare a model's answers with those of the label party alone, on the same rows, and with chance.
+
+    `classes`: in the order of their positions, for the confusion matrix.
+    """
+    metric, confusion = main_metric(ours), list[list[int]]()
+    if classes and ours.predictions is not None:
+        places, count = (ours.truth * len(classes) + ours.predictions).astype(int), len(classes)
+        confusion = np.bincount(places, minlength=count**2).reshape(count, count).tolist()
     more = {name: value for name, value in measure(ours).items() if name != metric.name}
     return Holdout(
         metric.name,
@@ -209,6 +217,8 @@ def judged(ours: Answers, alone: Answers, chance: float | None = None) -> Holdou
         metric.chance(ours) if chance is None else chance,
         len(ours.truth),
         more,
+        classes if confusion else (),
+        confusion,
         interval=metric.between(ours),
         gain_error=better_by(metric, ours, alone)[1],
         curves=curves(ours),
@@ -233,20 +243,14 @@ def compared(
     line: the probability above which the second class is predicted.
     """
     ours = measured_rows.answers(scores)
-    alone = measured_rows.answers(own.alone(_logistic if measured_rows.binary else _ridge))
+    alone = measured_rows.answers(own.alone(logistic if measured_rows.binary else _ridge))
     if not measured_rows.binary:
         return judged(_in_units(ours, unit), _in_units(alone, unit))
     likely = Calibration.out_of_fold(scores, measured_rows.targets)
     if likely is not None:
         ours = replace(ours, probabilities=likely, predictions=(likely > line).astype(np.float64))
     majority = float(max(np.mean(own.targets > 0), np.mean(own.targets < 0)))
-    measured = judged(ours, alone, None if measured_rows.name == "AUC" else majority)
-    if len(classes) != 2 or ours.predictions is None:
-        return measured
-    counts = [
-        [int(np.sum((ours.truth == true) & (ours.predictions == told))) for told in (0, 1)] for true in (0, 1)
-    ]
-    return replace(measured, classes=list(classes), confusion=counts)
+    return judged(ours, alone, None if measured_rows.name == "AUC" else majority, classes)
 
 
 def _in_units(answers: Answers, unit: float) -> Answers:
@@ -254,15 +258,17 @@ def _in_units(answers: Answers, unit: float) -> Answers:
     return replace(answers, truth=unit * answers.truth, predictions=predictions)
 
 
-def _logistic(columns: Array, labels: Array, seen: Array) -> Array:
+def logistic(columns: Array, labels: Array, seen: Array, *, ranks: bool = True) -> Array:
+    """Return the scores of rows by a logistic regression; their classes if it `ranks` none."""
     if len(np.unique(labels)) < 2:
         return np.full(len(seen), labels[0])
     from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of convergence: a baseline is good enough without
-        scores: Array = LogisticRegression(max_iter=300).fit(columns, labels).decision_function(seen)
-    return scores
+        model = LogisticRegression(max_iter=300).fit(columns, labels)
+    answers: Array = model.decision_function(seen) if ranks else model.predict(seen)
+    return answers
 
 
 def _ridge(columns: Array, labels: Array, seen: Array) -> Array:
@@ -283,14 +289,14 @@ def roc_curve(truth: Array, scores: Array) -> list[tuple[float, float]]:
     truth: 0 and 1, 1 for the second class.
     scores: as many; the larger, the likelier.
     """
-    order = np.argsort(-scores, kind="stable")
-    positive, ends = truth[order] > 0, np.append(np.diff(scores[order]) != 0, True)
-    true, false = np.cumsum(positive)[ends], np.cumsum(~positive)[ends]
-    points = [(0.0, 0.0), *zip(false / false[-1], true / true[-1], strict=True)]
+    from sklearn import metrics
+
+    false, true, _ = metrics.roc_curve(truth, scores)
+    points = list(zip(false.tolist(), true.tolist(), strict=True))
     if len(points) > MOST_POINTS:
         chosen = np.unique(np.linspace(0, len(points) - 1, MOST_POINTS).round().astype(int))
         points = [points[place] for place in chosen.tolist()]
-    return [(float(x), float(y)) for x, y in points]
+    return points
 
 
 def calibration_curve(truth: Array, probabilities: Array) -> list[tuple[float, float, int]]:

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import LabelOptions, scaled, softmax, working_targets
+from securefed.labels.base_model import LabelOptions, softmax, working_targets
 from securefed.labels.calibration import ClassCurve, least_rows
 from securefed.labels.label_model import LabelModel, missing_labels
 from securefed.labels.metrics import Answers
-from securefed.labels.quality import HeldOut, Holdout, OwnRows, compared, judged
+from securefed.labels.quality import HeldOut, Holdout, OwnRows, compared, judged, logistic
 from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]
@@ -154,7 +154,7 @@ class ClassModels(SeveralModels):
             return None
         curve = ClassCurve.of_kind(scores, truth, "free")
         odds = scores @ curve.weights + curve.offsets
-        return scaled(working_targets(odds, targets > 0), self.loss, margin_bound)[0]
+        return self._sized(working_targets(odds, targets > 0), margin_bound)
 
     def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
         return self.compare(measured.targets, scores, own)
@@ -165,13 +165,13 @@ class ClassModels(SeveralModels):
         chances = self._apart(scores)
         if len(truth) >= least_rows(count):
             chances, self.curve = ClassCurve.out_of_fold(scores, truth), ClassCurve.of(scores, truth)
-        alone = replace(own, targets=known).alone(_likeliest)
-        answers = np.argmax(chances, axis=1)
-        self.confusion = np.bincount(truth * count + answers, minlength=count**2).reshape(count, count)
-        ours = Answers("classes", truth, probabilities=chances, predictions=answers)
+        alone = replace(own, targets=known).alone(partial(logistic, ranks=False))
+        ours = Answers("classes", truth, probabilities=chances, predictions=np.argmax(chances, axis=1))
         chance = float(np.max(np.bincount(known)) / len(known))
-        measured = judged(ours, Answers("classes", truth, predictions=alone), chance)
-        return replace(measured, classes=self._known().tolist(), confusion=self.confusion.tolist())
+        named = self._known().tolist()
+        measured = judged(ours, Answers("classes", truth, predictions=alone), chance, named)
+        self.confusion = np.array(measured.confusion)
+        return measured
 
     def _apart(self, scores: Array) -> Array:
         """Of each class by itself, made to add up to 1."""
@@ -278,15 +278,6 @@ class TargetModels(SeveralModels):
     def take(cls, arrays: Arrays, loss: Loss, classes: NDArray[Any] | None) -> Self:
         sides = _take_sides(arrays, int(arrays.pop(COUNT)), loss)
         return cls(loss, taylor=all(side.taylor for side in sides), sides=sides)
-
-
-def _likeliest(columns: Array, classes: Array, seen: Array) -> Array:
-    if len(np.unique(classes)) < 2:
-        return np.full(len(seen), classes[0])
-    from sklearn.linear_model import LogisticRegression
-
-    answers: Array = LogisticRegression(max_iter=300).fit(columns, classes).predict(seen)
-    return answers
 
 
 def label_model_of(arrays: Arrays, loss: Loss, classes: Sequence[Any] | None) -> LabelModel:
