@@ -66,13 +66,15 @@ def label_targets(
             raise SettingError(
                 f"labels: {labels.shape[1]} columns given; several targets take Blind() without a release"
             )
-        many = TargetModels.of(labels, party, loss, standardise=standardise, taylor=True, wishes=wishes)
-        return many.targets(labels, party, bound), many
+        if wishes.any:
+            raise SettingError("weights, an offset or a family take one target")
+        many, targets = TargetModels.of_columns(labels, party, loss, bound, standardise=standardise)
+        return targets, many
     if not loss.binary or (same_people and not several and classes is None):
-        side = LabelModel.of(
-            labels, party, loss, standardise=standardise, taylor=settings.taylor, wishes=wishes
+        side, targets = LabelModel.of(
+            labels, party, loss, bound, standardise=standardise, taylor=settings.taylor, wishes=wishes
         )
-        return side.targets(labels, party, bound), side
+        return targets, side
     if not several:
         signs, names = binary_labels(labels, party, allow_missing=not same_people)
         return signs, LabelModel(loss, names, taylor=settings.taylor, wishes=wishes)

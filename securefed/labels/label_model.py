@@ -90,42 +90,38 @@ class LabelModel:
         labels: NDArray[Any],
         party: str,
         loss: Loss,
+        margin_bound: float,
         *,
-        standardise: bool,
-        taylor: bool,
+        standardise: bool = True,
+        taylor: bool = True,
         wishes: LabelOptions | None = None,
-    ) -> Self:
-        """From the labels of the training."""
+    ) -> tuple[Self, Array]:
+        """From the labels of the training; and targets, which are labels as the loss takes them."""
         if len(labels) < LEAST_ROWS:
             raise DataError(
                 f"{party}: {len(labels)} rows in common, at least {LEAST_ROWS} are needed to learn from"
             )
         wishes = wishes or LabelOptions()
         if loss.binary:
-            _, classes = binary_labels(labels, party, allow_missing=False)
-            return cls(loss, classes, taylor=taylor, wishes=wishes)
+            signs, classes = binary_labels(labels, party, allow_missing=False)
+            return cls(loss, classes, taylor=taylor, wishes=wishes), signs
         numbers = _numbers(labels, party, loss)
         spread = float(numbers.std())
-        if len(numbers) and numbers.min() == numbers.max():
+        if numbers.min() == numbers.max():
             raise DataError(f"{party}: all labels are {numbers[0]:g}; there is nothing to learn")
-        if not standardise or not np.isfinite(spread) or spread <= 0 or wishes.family is not None:
-            return cls(loss, taylor=taylor, wishes=wishes)
-        return cls(loss, None, float(numbers.mean()), spread, taylor, wishes=wishes)
-
-    def targets(self, labels: NDArray[Any], party: str, margin_bound: float) -> Array:
-        """Labels as the loss takes them."""
-        if self.loss.binary:
-            signs, _ = binary_labels(labels, party, allow_missing=False, classes=self.classes)
-            return signs
-        targets = (_numbers(labels, party, self.loss) - self.mean) / self.scale
-        if self.wishes.family is None:
-            largest = float(np.max(np.abs(targets)))
-            if not largest <= margin_bound:  # nor is NaN
-                raise DataError(
-                    f"{party}: labels up to {largest:.4g} given, at most margin_bound={margin_bound:g} is "
-                    "allowed; scale them or raise it"
-                )
-        return targets
+        side = cls(loss, taylor=taylor, wishes=wishes)
+        if wishes.family is not None:
+            return side, numbers
+        if standardise and 0 < spread < np.inf:
+            side.mean, side.scale = float(numbers.mean()), spread
+        targets = (numbers - side.mean) / side.scale
+        largest = float(np.max(np.abs(targets)))
+        if not largest <= margin_bound:  # nor is NaN
+            raise DataError(
+                f"{party}: labels up to {largest:.4g} given, at most margin_bound={margin_bound:g} is "
+                "allowed; scale them or raise it"
+            )
+        return side, targets
 
     def aim(
         self,
@@ -424,30 +420,20 @@ def check_known(labels: NDArray[Any], party: str) -> None:
         raise DataError(f"{party}: {int(missing.sum())} of {len(labels)} labels are missing")
 
 
-def binary_labels(
-    labels: NDArray[Any], party: str, *, allow_missing: bool, classes: NDArray[Any] | None = None
-) -> tuple[Array, NDArray[Any]]:
-    """Labels as -1, +1 (NaN where missing) and the two classes in sorted order.
-
-    `classes`: those of training, for labels of other rows.
-    """
+def binary_labels(labels: NDArray[Any], party: str, *, allow_missing: bool) -> tuple[Array, NDArray[Any]]:
+    """Labels as -1, +1 (NaN where missing) and the two classes in sorted order."""
     if labels.ndim != 1:
         raise DataError(f"{party}: labels of {labels.shape[1]} columns given, classes are one column")
     if not allow_missing:
         check_known(labels, party)
     missing = missing_labels(labels)
     known = np.array([value for value, gone in zip(labels.tolist(), missing, strict=True) if not gone])
-    distinct = np.unique(known)
-    few = ", ".join(str(value) for value in distinct[:5]) + (", ..." if len(distinct) > 5 else "")
-    if classes is None:
-        if len(distinct) != 2:
-            raise DataError(
-                f"{party}: labels have {len(distinct)} classes ({few}), two are allowed{_kinds(distinct)}"
-            )
-        classes = distinct
-    elif not set(distinct.tolist()) <= set(classes.tolist()):
-        due = ", ".join(str(value) for value in classes)
-        raise DataError(f"{party}: labels {few} given for validation, the classes are {due}")
+    classes = np.unique(known)
+    if len(classes) != 2:
+        few = ", ".join(str(value) for value in classes[:5]) + (", ..." if len(classes) > 5 else "")
+        raise DataError(
+            f"{party}: labels have {len(classes)} classes ({few}), two are allowed{_kinds(classes)}"
+        )
     signs = np.full(len(labels), np.nan)
     signs[~missing] = np.where(known == classes[1], 1.0, -1.0)
     return signs, classes

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import LabelOptions, softmax, working_targets
+from securefed.labels.base_model import softmax, working_targets
 from securefed.labels.calibration import ClassCurve, least_rows
 from securefed.labels.label_model import LabelModel, missing_labels
 from securefed.labels.metrics import Answers
@@ -97,24 +97,6 @@ class ClassModels(SeveralModels):
     """Of the held-out rows, which class (row) was taken for which (column)."""
 
     @classmethod
-    def of(
-        cls,
-        labels: NDArray[Any],
-        party: str,
-        loss: Loss,
-        *,
-        standardise: bool,
-        taylor: bool,
-        wishes: LabelOptions | None = None,
-    ) -> Self:
-        if wishes is not None and wishes.any:
-            raise SettingError("weights or an offset take one run a class, or two classes")
-        side = partial(LabelModel.of, standardise=standardise, taylor=taylor)
-        classes = np.unique(labels)
-        sides = [side((labels == each).astype(int), party, loss) for each in classes]
-        return cls(loss, classes, taylor=taylor, sides=sides)
-
-    @classmethod
     def with_gaps(cls, labels: NDArray[Any], party: str, loss: Loss) -> tuple[Self, Array]:
         """Of labels some of which may be missing, and their targets: NaN in those rows."""
         there = ~missing_labels(labels)
@@ -124,27 +106,15 @@ class ClassModels(SeveralModels):
             raise DataError(f"{party}: labels are numbers such as {few}; classes are words or whole numbers")
         if len(classes) > FEW and 2 * len(classes) > len(words):
             raise DataError(f"{party}: labels have {len(classes)} classes ({few}, ...) in {len(words)} rows")
-        side = cls.of(words, party, loss, standardise=True, taylor=True)
-        targets = np.full((len(labels), side.outputs), np.nan)
-        targets[there] = side.targets(words, party, np.inf)
-        return side, targets
+        sides = [LabelModel(loss, np.array([0, 1])) for _ in classes]
+        targets = np.full((len(labels), len(classes)), np.nan)
+        targets[there] = np.where(words[:, None] == classes, 1.0, -1.0)
+        return cls(loss, classes, sides=sides), targets
 
     def _known(self) -> NDArray[Any]:
         if self.classes is None:
             raise DataError("the label party's classes are not known")
         return self.classes
-
-    def targets(self, labels: NDArray[Any], party: str, margin_bound: float) -> Array:
-        strange = sorted(map(str, set(labels.tolist()) - set(self._known().tolist())))
-        if strange:
-            due = ", ".join(map(str, self._known()))
-            raise DataError(f"{party}: labels {', '.join(strange[:5])} given, the classes are {due}")
-        return np.column_stack(
-            [
-                side.targets((labels == each).astype(int), party, margin_bound)
-                for each, side in zip(self._known(), self.sides, strict=True)
-            ]
-        )
 
     def aim_again(
         self, scores: Array, targets: Array, places: NDArray[np.intp], margin_bound: float
@@ -223,30 +193,17 @@ class TargetModels(SeveralModels):
     """The label party's view of a fit of several numbers."""
 
     @classmethod
-    def of(
-        cls,
-        labels: NDArray[Any],
-        party: str,
-        loss: Loss,
-        *,
-        standardise: bool,
-        taylor: bool,
-        wishes: LabelOptions | None = None,
-    ) -> Self:
+    def of_columns(
+        cls, labels: NDArray[Any], party: str, loss: Loss, margin_bound: float, *, standardise: bool
+    ) -> tuple[Self, Array]:
+        """From the labels of the training, and targets."""
         if loss.binary:
             raise SettingError(f"labels: {labels.shape[1]} columns given, the loss {loss.name!r} takes one")
-        if wishes is not None and wishes.any:
-            raise SettingError("weights, an offset or a family take one target")
-        sides = [
-            LabelModel.of(column, party, loss, standardise=standardise, taylor=taylor) for column in labels.T
+        both = [
+            LabelModel.of(column, party, loss, margin_bound, standardise=standardise) for column in labels.T
         ]
-        return cls(loss, taylor=taylor, sides=sides)
-
-    def targets(self, labels: NDArray[Any], party: str, margin_bound: float) -> Array:
-        if labels.ndim != 2 or labels.shape[1] != self.outputs:
-            raise DataError(f"{party}: labels of shape {labels.shape} given, {self.outputs} targets expected")
-        columns = zip(self.sides, labels.T, strict=True)
-        return np.column_stack([side.targets(each, party, margin_bound) for side, each in columns])
+        targets = np.column_stack([targets for _, targets in both])
+        return cls(loss, sides=[side for side, _ in both]), targets
 
     def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
         columns = zip(self.sides, measured.targets.T, scores.T, own.targets.T, strict=True)

@@ -107,7 +107,7 @@ def test_labels_that_are_no_classes_are_refused() -> None:
     refused(gone, "labels have 0 classes")
     side, _ = ClassModels.with_gaps(NAMES, "bank", get_loss("logistic"))
     with pytest.raises(DataError, match="labels chianti given, the classes are barbera, barolo, grignolino"):
-        side.targets(np.array(["chianti", "barolo"]), "bank", 1.0)
+        side.beside(np.array(["chianti", "barolo"]), np.zeros((2, 3)), "bank", None, "half")
 
 
 @pytest.mark.slow

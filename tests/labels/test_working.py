@@ -106,8 +106,7 @@ def test_rows_weigh_in_both_stages_and_an_offset_stays() -> None:
 
     def aimed(weights: Array | None, known: Array | None) -> tuple[Array, Array]:
         wishes = LabelOptions(weighted=weights is not None, offset=known is not None, start=True)
-        how = {"standardise": True, "taylor": True}
-        model = LabelModel.of(labels, "bank", get_loss("logistic"), **how, wishes=wishes)
+        model, _ = LabelModel.of(labels, "bank", get_loss("logistic"), 64.0, wishes=wishes)
         columns = COLUMNS[:, :3]
         found = []
         first = model.aim("bank", 64.0, columns, signs, weights, known, places)
@@ -128,10 +127,7 @@ def test_rows_weigh_in_both_stages_and_an_offset_stays() -> None:
 
 def test_several_classes_are_aimed_at_together() -> None:
     truth = RNG.integers(0, 3, 300)
-    model, places = (
-        ClassModels.of(truth, "bank", get_loss("logistic"), standardise=True, taylor=True),
-        np.arange(300),
-    )
+    (model, _), places = ClassModels.with_gaps(truth, "bank", get_loss("logistic")), np.arange(300)
     scores, signs = np.eye(3)[truth] + RNG.normal(size=(300, 3)), 2.0 * np.eye(3)[truth] - 1.0
     targets = model.aim_again(scores, signs, places, 64.0)
     assert targets is not None
