@@ -181,7 +181,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         names = self.parties_ = list(data)
         # Assemble
         models = {name: assembly.party_model(name, names, data[name].features.shape[1]) for name in names}
-        members = [assembly.member(name, model) for name, model in models.items()]
+        weights = {name: self.transforms_[name].weight for name in names}
+        members = [assembly.member(name, model, weights[name]) for name, model in models.items()]
         agreement = assembly.agree(members, len(labelled), self._label_model.outputs)
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders = self._keys(settings, agreement, keys)

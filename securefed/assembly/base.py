@@ -175,9 +175,9 @@ class Assembly(ABC, Generic[S]):
     def model(self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None) -> Model:
         """Return a party's part of the model before training. `seed`: where it starts, if that is random."""
 
-    def member(self, name: str, model: Model) -> Member:
-        """Return a party as the others know it."""
-        return Member(name, model.size, model.is_linear)
+    def member(self, name: str, model: Model, columns: int) -> Member:
+        """Return a party as the others know it; `columns`: of its model, by their weight."""
+        return Member(name, model.size, model.is_linear, columns if model.is_linear else 0)
 
     def party_model(self, name: str, parties: Sequence[str], prepared: int, seed: int | None = None) -> Model:
         """Return the model of one of `parties`, the label party last, that has so many prepared columns."""

@@ -128,7 +128,7 @@ class LinearAssembly(Assembly[LinearSettings]):
             trusted=settings.option("release") == "trusted",
             details=(
                 ("loss", settings.loss),
-                ("l2", settings.penalty(rows)),
+                ("l2", settings.penalty(rows, sum(member.columns for member in members))),
                 ("margin_bound", settings.option("margin_bound")),
                 *((("like", "blind"),) if settings.trains_like == "blind" and not blind else ()),
             ),

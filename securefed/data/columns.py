@@ -58,6 +58,8 @@ class FittedColumns:
     """How each of the source's columns was read (securefed.data.readings)."""
     limits: Array = field(default_factory=lambda: np.zeros((2, 0)))
     """The least and the largest value of each of those numbers before they are scaled; others are cut."""
+    weight: int = 0
+    """How many columns these count as in an automatic penalty. Not saved: only training asks."""
 
     def __post_init__(self) -> None:
         self.names = [name for column in self.source for name in column.names]
@@ -139,14 +141,17 @@ def prepare(
             source += _columns(rows, transform, name, values)
     problems.check()
     width = sum(len(column.names) for column in source)
-    columns = FittedColumns(tuple(source), np.zeros(width), np.ones(width), tuple(policy.missing), readings)
+    start = np.zeros(width), np.ones(width)
+    columns = FittedColumns(tuple(source), *start, tuple(policy.missing), readings, weight=width)
     numbers, _ = prepared(columns, rows)
     if standardise:
         each = zip(columns.names, numbers.T, strict=True)
         fitted = [_scale(name, column.copy(), rows.name) for name, column in each]
         least, most, mean, scale = np.array(fitted).T
         if transform == "auto":
-            scale[~columns.as_given] *= np.sqrt(PENALTY)
+            penalties = np.where(columns.as_given, 1.0, PENALTY)
+            scale *= np.sqrt(penalties)
+            columns = replace(columns, weight=round(float((1.0 / penalties).sum())))
         columns = replace(columns, mean=mean, scale=scale, limits=np.array([least, most]))
         columns.scaled(numbers)
     return columns, numbers

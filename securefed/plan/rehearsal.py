@@ -66,7 +66,9 @@ class Scenario:
 
     @cached_property
     def agreement(self) -> Agreement:
-        members = tuple(self.assembly.member(name, self._model(name)) for name in self.columns)
+        members = tuple(
+            self.assembly.member(name, self._model(name), count) for name, count in self.columns.items()
+        )
         agreement = self.assembly.agreement(members, self.rows, self.outputs, self.holdout_rows)
         return replace(agreement, key_holder=self.key_holder if len(members) > 2 else None)
 

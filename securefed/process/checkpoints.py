@@ -350,6 +350,7 @@ class ResumeState(Declared):
     proposal: str = setting(
         "", word_or("", _token), "The name of a new start, if there is to be one (label party)."
     )
+    columns: int = setting(0, count, "Columns of its linear model, as they count in an automatic penalty.")
 
     def to_facts(self) -> dict[str, Any]:
         return {**asdict(self), "rounds": list(self.rounds)}

@@ -235,6 +235,10 @@ async def hear_count(link: Link, label_party: str) -> int:
 def agreement_of(shared: RunSettings, states: Mapping[str, ResumeState], common: int) -> Agreement:
     """Return what all parties run by, from what they said of themselves."""
     pairs = [(name, states[name]) for name in shared.parties]
-    members = [Member(name, each.parameters, each.is_linear) for name, each in pairs]
+    # A party may say what it likes of itself, but not that it has more columns than parameters.
+    members = [
+        Member(name, each.parameters, each.is_linear, min(each.columns, each.parameters))
+        for name, each in pairs
+    ]
     agreement = assembly_of(shared.settings).agree(members, common, shared.outputs)
     return replace(agreement, key_holder=shared.key_holder)

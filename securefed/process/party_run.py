@@ -100,6 +100,7 @@ class Session:
                 model.is_linear,
                 rows=len(data.features) if self.shared.alignment == "rows" else 0,
                 proposal=token_hex(8) if self.party.is_label_party else "",
+                columns=data.preparation.weight if model.is_linear else 0,
             )
         if self.name not in self.shared.stateful or not self.store.aligned:
             return state
@@ -248,7 +249,10 @@ class Session:
 
     def _account(self, meta: Mapping[str, Any]) -> PartyAccount:
         """Return the account of the run by its last checkpoint."""
-        states = {name: ResumeState(parameters, is_linear) for name, parameters, is_linear in meta["members"]}
+        states = {
+            name: ResumeState(size, is_linear, columns=columns)
+            for name, size, is_linear, columns in meta["members"]
+        }
         begun, totals, rounds = self.store.read_alignment().meta, RunTotals.from_meta(meta), self.last_round
         agreement = agreement_of(self.shared, states, int(begun["rows"]))
         holdout, scored = None, self._data is not None and not self.party.is_label_party

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +195,7 @@ class RunRecorder:
     def write(self, rounds: int, ended: Reason | None, *, done: bool = False) -> None:
         meta = {"ended": ended, "done": done, "entries": self._entries, **self.totals.to_meta()}
         if done:
-            meta["members"] = [[m.name, m.parameters, m.is_linear] for m in self.agreement.members]
+            meta["members"] = [list(astuple(member)) for member in self.agreement.members]
             meta["path"] = [self.path.computation, self.path.communication]
         # A checkpoint that survives a power cut needs the lines of its rounds: peers compare them at the end.
         self._link.transcript.flush(on_disk=True)

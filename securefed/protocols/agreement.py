@@ -130,6 +130,8 @@ class Member:
     """Parameters of its model. It opens as many sums at a local step."""
     is_linear: bool
     """Whether its model is linear: then one opening serves all local steps of a round."""
+    columns: int = 0
+    """The columns that count in an automatic penalty, of a linear model."""
 
 
 def check_key_holder(name: str | None, parties: int) -> None:

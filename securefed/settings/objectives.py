@@ -45,6 +45,8 @@ from securefed.transport import get_network
 
 LEAST_PENALTY = 1e-4
 """Of l2="auto": with more rows a penalty changes no prediction, but without one parameters have no bound."""
+FEW_COLUMNS = 20
+"""Of l2="auto": each further column weighs half a row more. docs/choosing.md says what it was chosen by."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -266,7 +268,8 @@ class LinearSettings(ObjectiveSettings):
     l2: Any = setting(
         "auto",
         word_or("auto", number(least=0.0)),
-        'Weight of the penalty l2/2 |theta|^2. "auto" is 1/rows (scikit-learn\'s C = 1), at least 1e-4.',
+        'Weight of the penalty l2/2 |theta|^2. "auto" is 1/rows (scikit-learn\'s C = 1), with more than 22 '
+        "columns of all parties (columns - 20) / (2 rows), and at least 1e-4.",
     )
     rounds: Any = setting(
         24,
@@ -317,9 +320,12 @@ class LinearSettings(ObjectiveSettings):
     def for_parties(self, count: int) -> Self:
         return replace(self, rounds=automatic_rounds(max(1, count))) if self.rounds == "auto" else self
 
-    def penalty(self, rows: int) -> float:
-        """l2; "auto" weighs the penalty like one row, as scikit-learn's C = 1 does."""
-        return max(LEAST_PENALTY, 1.0 / rows) if self.l2 == "auto" else float(self.l2)
+    def penalty(self, rows: int, columns: int = 0) -> float:
+        """l2; "auto" weighs the penalty like one row, as scikit-learn's C = 1 does, and for many columns like
+        more. `columns`: of all parties.
+        """
+        weight = max(1.0, (columns - FEW_COLUMNS) / 2.0)
+        return max(LEAST_PENALTY, weight / rows) if self.l2 == "auto" else float(self.l2)
 
 
 @dataclass(frozen=True, repr=False)

@@ -36,6 +36,13 @@ def test_auto_makes_splines_levels_rare_ones_and_indicators() -> None:
     assert np.isfinite(numbers).all() and len(names) == numbers.shape[1]
 
 
+def test_derived_columns_weigh_a_thirtieth_in_an_automatic_penalty() -> None:
+    plain, _ = FittedColumns.fit(TABLE)
+    assert plain.weight == plain.count  # words are one column a category
+    bent, _ = FittedColumns.fit({"x": AGE, "y": np.cos(AGE)}, transform="auto")
+    assert bent.weight == 2 < bent.count
+
+
 def test_other_rows_are_matched_by_name_and_survive_arrays() -> None:
     columns, numbers = fit(TABLE, transform="auto")
     again = FittedColumns.from_arrays(columns.to_arrays())

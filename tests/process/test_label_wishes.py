@@ -125,6 +125,14 @@ def agreed(**run: Any) -> RunSettings:
     return RunSettings.of({"name": "trial", "parties": ["shop", "bank"], **run})
 
 
+def test_an_automatic_penalty_follows_from_what_parties_say_of_themselves() -> None:
+    shared = agreed(protection={"kind": "plain"})
+    wide = {"shop": ResumeState(60, columns=60), "bank": ResumeState(61, columns=60)}
+    assert agreement_of(shared, wide, 1000).l2 == 0.05
+    liar = {"shop": ResumeState(2, columns=10**6), "bank": ResumeState(3, columns=2)}
+    assert agreement_of(shared, liar, 1000).l2 == 0.001
+
+
 def test_scores_of_counts_are_around_one_rate_and_compared_with_the_own_fit() -> None:
     """Rows that are measured are compared by own fits without them."""
     rng = np.random.default_rng(0)

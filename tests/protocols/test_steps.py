@@ -414,6 +414,18 @@ class TestRecipe:
         with pytest.raises(SettingError, match="l2"):
             LinearAssembly(LinearSettings(l2="none", protection=Plain()))
 
+    def test_an_automatic_penalty_grows_with_the_columns_of_linear_models(self) -> None:
+        made = LinearAssembly(LinearSettings(l2="auto", protection=Plain()))
+        assert [made.settings.penalty(100, each) for each in (5, 22, 40, 120)] == [0.01, 0.01, 0.1, 0.5]
+        wide = Member("a", 40, True, 40), Member("b", 21, True, 20)
+        assert made.agreement(wide, 100).l2 == 0.2
+        named = LinearAssembly(LinearSettings(l2=0.07, protection=Plain()))
+        assert named.agreement(wide, 100).l2 == 0.07
+        members = [made.member("a", made.model("a", 40, last=False, index=0), 40)]
+        networks = LinearAssembly(LinearSettings(protection=OwnGradient(local_model="network")))
+        members.append(networks.member("a", networks.model("a", 40, last=False, index=0), 40))
+        assert [member.columns for member in members] == [40, 0]
+
     def test_batches_damp_the_step_and_the_full_batch_does_not(self) -> None:
         assert [Automatic(1.0)(t) for t in (0, 10)] == [1.0, 1.0]
         assert Automatic(0.1)(0) == 1.0 > Automatic(0.1)(1) > Automatic(0.1)(5) > 0
