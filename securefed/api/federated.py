@@ -39,7 +39,7 @@ from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel, missing_labels
-from securefed.labels.quality import Holdout, QualityWarning
+from securefed.labels.quality import HeldOut, Holdout, QualityWarning
 from securefed.labels.several import ClassModels, label_model_of
 from securefed.protocols.agreement import Agreement, get_objective, warn_of_trust
 from securefed.protocols.blind.scoring import ModelPart
@@ -311,9 +311,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         judged = [model._judged for model in models if model._judged is not None]
         if len(judged) == len(models):
             trained = np.column_stack([measured.own.targets for measured, _ in judged])
-            targets = np.column_stack([measured.quality.targets for measured, _ in judged])
+            aside = HeldOut(np.column_stack([each.quality.targets for each, _ in judged]), binary=True)
             scores = np.column_stack([scores for _, scores in judged])
-            quality = self._label_model.compare(targets, scores, replace(judged[0][0].own, targets=trained))
+            quality = self._label_model.learn(aside, scores, replace(judged[0][0].own, targets=trained))
             self.result_ = replace(self.result_, holdout=quality)
         return self
 

@@ -5,7 +5,7 @@ A score becomes a probability by Platt's logistic curve, which may bend. All of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,7 +77,7 @@ class Calibration:
         z = (scores - middle) / spread
         offset, slope = _logistic(z, positive, 1).tolist()
         if slope <= 0:  # scores that say the opposite are no probabilities: the share of the class is
-            return cls(0.0, float(np.log(high_share(many, few))), edge=0.5 / len(scores))
+            return cls(0.0, float(np.log((many + 1.0) / (few + 1.0))), edge=0.5 / len(scores))
         return cls(slope / spread, offset - slope * middle / spread, edge=0.5 / len(scores))
 
     @classmethod
@@ -139,18 +139,6 @@ def _logistic(scores: Array, positive: NDArray[np.bool_], degree: int) -> Array:
     )
     curve[0] += usual
     return curve
-
-
-def high_share(many: int, few: int) -> float:
-    """The odds of the second class."""
-    return (many + 1.0) / (few + 1.0)
-
-
-def uncalibrated(*, taylor: bool) -> Callable[[Array], Array]:
-    """Probabilities without held-out rows. A Taylor fit is least squares on 2 y: H/2 is near the mean y."""
-    if taylor:
-        return lambda scores: np.clip(0.5 + scores / 4.0, 1e-3, 1.0 - 1e-3)
-    return sigmoid
 
 
 def check_threshold(value: object) -> str | float:

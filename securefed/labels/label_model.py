@@ -33,7 +33,6 @@ from securefed.labels.calibration import (
     Calibration,
     check_threshold,
     chosen_threshold,
-    uncalibrated,
 )
 from securefed.labels.metrics import Answers, get_metric
 from securefed.labels.quality import (
@@ -45,6 +44,7 @@ from securefed.labels.quality import (
     compared,
     judged,
 )
+from securefed.models.local import sigmoid
 from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]
@@ -190,7 +190,8 @@ class LabelModel:
             raise DataError(f"{party}: no offset given, and training had one")
         if offset is not None and not self.wishes.offset:
             raise DataError(f"{party}: an offset given, and training had none")
-        return scores if self.link is None else self.link.eta(scores, self._shift(offset))
+        shift = None if offset is None else offset / self.scale
+        return scores if self.link is None else self.link.eta(scores, shift)
 
     def check_measured(self, party: str, holdout: int) -> None:
         """Refuse a family without held-out rows: these say how far a step along the joint fit may go."""
@@ -199,9 +200,6 @@ class LabelModel:
                 f"family: {party} has no held-out rows; counts and amounts take them, since they say how far "
                 "to go from the label party's own fit. Say holdout=0.2, and give at least 50 people in common"
             )
-
-    def _shift(self, offset: Array | None) -> Array | None:
-        return None if offset is None else offset / self.scale
 
     @property
     def outputs(self) -> int:
@@ -223,10 +221,8 @@ class LabelModel:
 
         `places`: where these rows are among those that were aimed at, if all were held out in turns.
         """
-        shift, link, start = self._shift(offset), self.link, self.start
-        if link is None or start is None:
-            return HeldOut(targets, binary=self.loss.binary)
-        if self.wishes.family is None:
+        link, start, shift = self.link, self.start, None if offset is None else offset / self.scale
+        if link is None or start is None or self.wishes.family is None:
             return HeldOut(
                 targets, binary=self.loss.binary, total=lambda scores: self.total(scores, "", offset)
             )
@@ -268,8 +264,9 @@ class LabelModel:
                 " how often a score is right (holdout)"
             )
         if self.link is not None:  # log odds; without held-out rows, what weights add is taken off again
-            return uncalibrated(taylor=False)(scores - self.link.shift)
-        return uncalibrated(taylor=self.taylor)(scores)
+            return sigmoid(scores - self.link.shift)
+        # A Taylor fit is least squares on 2 y: H/2 is near the mean y.
+        return np.clip(0.5 + scores / 4.0, 1e-3, 1.0 - 1e-3) if self.taylor else sigmoid(scores)
 
     @property
     def log_odds(self) -> tuple[Any, Any]:

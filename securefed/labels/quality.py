@@ -137,7 +137,8 @@ class OwnRows:
 class HeldOut:
     """The metric of evaluations at the label party, which remembers the scores that it was given.
 
-    `total`: what the label party makes of them first.
+    `targets` of several columns: the mean of what each column is measured by. `total`: what the label party
+    makes of scores first.
     """
 
     def __init__(
@@ -153,8 +154,15 @@ class HeldOut:
             return Answers("two classes", positive, scores, predictions=sign)
         return Answers("numbers", self.targets, predictions=scores)
 
+    def each(self) -> list[HeldOut]:
+        """The same for each column of several."""
+        return [HeldOut(column, binary=self.binary) for column in self.targets.T]
+
     @property
     def name(self) -> str:
+        if self.targets.ndim == 2:
+            names = {each.name for each in self.each()}
+            return names.pop() if len(names) == 1 else "accuracy"
         return main_metric(self.answers(np.zeros_like(self.targets))).name
 
     def __call__(self, scores: Array) -> float:
@@ -167,6 +175,10 @@ class HeldOut:
         return self.value(scores)
 
     def value(self, scores: Array) -> float:
+        if self.targets.ndim == 2 and self.name == "accuracy":  # some class is not among the rows
+            return float(np.mean(np.argmax(scores, axis=1) == np.argmax(self.targets, axis=1)))
+        if self.targets.ndim == 2:
+            return float(np.mean([each.value(own) for each, own in zip(self.each(), scores.T, strict=True)]))
         answers = self.answers(scores)
         return float(main_metric(answers).function(answers))
 

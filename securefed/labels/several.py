@@ -36,23 +36,6 @@ to 4 this had the least log loss on wine and digits."""
 CURVE, COUNT = "classes.curve", "targets.count"
 
 
-class HeldOutColumns(HeldOut):
-    """The mean of what each column is measured by."""
-
-    def each(self) -> list[HeldOut]:
-        return [HeldOut(column, binary=self.binary) for column in self.targets.T]
-
-    @property
-    def name(self) -> str:
-        names = {each.name for each in self.each()}
-        return names.pop() if len(names) == 1 else "accuracy"
-
-    def value(self, scores: Array) -> float:
-        if self.name == "accuracy":  # some class is not among the rows
-            return float(np.mean(np.argmax(scores, axis=1) == np.argmax(self.targets, axis=1)))
-        return float(np.mean([each.value(own) for each, own in zip(self.each(), scores.T, strict=True)]))
-
-
 @dataclass
 class SeveralModels(LabelModel):
     """A label model for each column."""
@@ -62,11 +45,6 @@ class SeveralModels(LabelModel):
     @property
     def outputs(self) -> int:
         return len(self.sides)
-
-    def held_out(
-        self, targets: Array, columns: Array, offset: Array | None, places: NDArray[np.intp] | None
-    ) -> HeldOut:
-        return HeldOutColumns(targets, binary=self.loss.binary)
 
     def numbers(self, scores: Array) -> Array:
         return np.column_stack([s.numbers(column) for s, column in zip(self.sides, scores.T, strict=True)])
@@ -126,22 +104,21 @@ class ClassModels(SeveralModels):
         odds = scores @ curve.weights + curve.offsets
         return self._sized(working_targets(odds, targets > 0), margin_bound)
 
-    def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
-        return self.compare(measured.targets, scores, own)
-
-    def compare(self, targets: Array, scores: Array, own: OwnRows) -> Holdout:
-        """Accuracy on held-out rows, once the sides have learnt from them."""
-        truth, known, count = np.argmax(targets, axis=1), np.argmax(own.targets, axis=1), self.outputs
+    def learn(
+        self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float = "half"
+    ) -> Holdout:
+        """From the scores of rows that were held out; their accuracy. No line between classes is drawn."""
+        truth, known = np.argmax(measured.targets, axis=1), np.argmax(own.targets, axis=1)
         chances = self._apart(scores)
-        if len(truth) >= least_rows(count):
+        if len(truth) >= least_rows(self.outputs):
             chances, self.curve = ClassCurve.out_of_fold(scores, truth), ClassCurve.of(scores, truth)
         alone = replace(own, targets=known).alone(partial(logistic, ranks=False))
         ours = Answers("classes", truth, probabilities=chances, predictions=np.argmax(chances, axis=1))
         chance = float(np.max(np.bincount(known)) / len(known))
         named = self._known().tolist()
-        measured = judged(ours, Answers("classes", truth, predictions=alone), chance, named)
-        self.confusion = np.array(measured.confusion)
-        return measured
+        quality = judged(ours, Answers("classes", truth, predictions=alone), chance, named)
+        self.confusion = np.array(quality.confusion)
+        return quality
 
     def _apart(self, scores: Array) -> Array:
         """Of each class by itself, made to add up to 1."""
