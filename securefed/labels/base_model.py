@@ -1,28 +1,13 @@
 """What the label party makes targets of: a fit of its own columns, with weights, offset and family.
 
-What all parties compute is least squares with the same weight for every row, whatever the label party wants:
-weights that depend on rows would have to multiply numbers that nobody may see. But it is the label party's
-business what it is the least squares fit *of*. So it first fits its own columns, with weights, offset and
-family as they should be, and takes a step of Fisher's scoring from there, with one curvature for all rows:
-
-    eta     its own fit, with the offset o; mu its mean
-    z       eta + w r / c - (o - m),  r the score of the loss at eta, c its expected curvature, m the mean o
-
-The joint fit of z replaces the own fit and adds what the other parties' columns tell. Two classes always
-begin like that in a blind run: without weights it is half a step towards logistic regression
-(`working_targets`). Nothing about it is public: messages, ranges and agreement are those of any run,
-and nobody else learns that there are weights. What it is worth is in docs/choosing.md.
+What all parties compute is least squares with the same weight for every row. But it is the label party's
+business what it is the least squares fit *of*. So it takes a step of Fisher's scoring from a fit of its own
+columns (docs/protocols.md, "Around the label party's own fit"). Nothing about it is public: messages, ranges
+and agreement are those of any run, and nobody else learns that there are weights.
 
 eta of a training row is that of a fit without it (five folds), so that columns which fit the own rows too
-well leave something to the others.
-
-Counts (powers below 2) start from one rate for all rows instead, and the held-out rows bend what is added:
-
-    eta     o + constant + bend * log(1 + s) + line * s,     s the joint fit of u / mean(u) - 1,  u = y^(3/4)
-
-since least squares says by how much a mean is larger, not by how much its logarithm is. The power keeps
-single large counts from deciding. 1 + s is at least 0.2. What it was chosen by is in docs/choosing.md.
-Amounts of the family "gamma" lost by a start from one rate.
+well leave something to the others. Counts start from one rate for all rows, since least squares says by how
+much a mean is larger, not by how much its logarithm is. Held-out rows bend what is added.
 
     family       mean            score r                expected curvature
     two classes  1/(1+exp(-eta)) y - mu                 mu (1 - mu), or the slope of mu by eta if larger
@@ -52,6 +37,7 @@ FOLDS = 5
 AS_IT_IS = 10.0
 """The weight of a step of 1 when it is calibrated."""
 COUNT_POWER = 0.75
+"""Of counts before they are fitted. It keeps single large ones from deciding (docs/choosing.md)."""
 LEAST_RATIO = 0.2
 """Least squares may say that a mean is below 0. It is taken to be at least this part of the mean of all."""
 NEWTON_STEPS = 30
@@ -213,7 +199,7 @@ class Family:
         coefficients, fixed = np.zeros(design.shape[1]), penalty is not None
         penalty = np.append(np.ones(len(coefficients) - 1), 1e-6) if penalty is None else penalty
         if self.kind == "power" and not fixed:
-            coefficients[-1] = np.log(max(1e-12, float(weights @ targets) / float(weights @ np.exp(shift))))
+            coefficients[-1] = self.rate(targets, weights, shift)
 
         def value(at: Array) -> float:
             return float(weights @ self.loss(design @ at + shift, targets) + 0.5 * (penalty * at) @ at)

@@ -218,11 +218,10 @@ def _delong(answers: Answers, value: float) -> Interval:
 
 def _ks(answers: Answers) -> float:
     """The largest distance between the distributions of scores of the two classes."""
-    scores, positive = _present(answers.scores), answers.truth > 0
-    order = np.argsort(-scores, kind="stable")
-    hit, ends = positive[order], np.append(np.diff(scores[order]) != 0, True)
-    above = np.cumsum(hit) / positive.sum() - np.cumsum(~hit) / (~positive).sum()
-    return float(np.max(np.abs(above[ends])))
+    from sklearn.metrics import roc_curve
+
+    false, true, _ = roc_curve(answers.truth, _present(answers.scores))
+    return float(np.max(np.abs(true - false)))
 
 
 def _lift(answers: Answers) -> float:

@@ -1,10 +1,4 @@
-"""The encrypted product between two parties, as messages (securefed.crypto.blind.interface has the algebra).
-
-    multiplier -> encryptor    nonce
-    encryptor -> multiplier    cross-key: a public key for that nonce
-    encryptor -> multiplier    operand: U encrypted, a block of rows a message
-    multiplier -> encryptor    received, every few blocks, where there are many: it bounds memory
-    multiplier -> encryptor    reply: U'V under a uniform mask
+"""The encrypted product between two parties, as messages (docs/protocols.md, "The encrypted product").
 
 A key serves one purpose: the pass, the correlations, or scores. Those of the pass and of the correlations are
 made for one attempt at a run and erased when their purpose is done. The scoring key stays with the model.

@@ -2,24 +2,13 @@
 
 Every row has the score z phi with z = x P^(1/2). The label party L and the second holder (the other party of
 two, or the helper S) share phi. Once a model, the parties get ready (`seal`). Rows are scored in chunks.
+docs/protocols.md ("Scores") has the messages.
 
-    seal      L -> k          operand: [[phi_k^L]], which stays with k as it came
-              S -> k          model-share: phi_k^S, with a helper
-              k -> L          received: k has stored what determines the question, with a helper
-    a chunk   L -> second     operand: [[z_L]] of the rows
-              second -> k     question: a keyed hash of that and of the helper's share, with a helper
-              k -> L          reply: [[phi_k^L]] z_k under a mask
-              k -> second     score-share: k's share of that, with z_k phi_k^S and its blur
-              second -> L     reply: [[z_L]] phi_L^S under a mask
-              second -> L     score: the sum of all shares but L's, modulo 2**(f + m)
-
-L adds its own shares and has the blurred score modulo 2**(f + m): at most p + m bits a row, whatever it sent.
-With two parties the second holder is k, and nothing passes between the two.
-
-The blur is a keyed function of the row, of its place and of everything that the score follows from
-(`_context`). So is the randomness of replies. So the same question has the same bytes in return, and another
-one, by however little, has another blur. Each party that is scored adds its own blur and books p + m bits for
-every person in its score ledger. A helper that adds nothing changes nothing.
+L has the blurred score modulo 2**(f + m): at most p + m bits a row, whatever it sent. The blur is a keyed
+function of the row, of its place and of everything that the score follows from (`_context`). So is the
+randomness of replies. So the same question has the same bytes in return, and another one, by however little,
+has another blur. Each party that is scored adds its own blur and books p + m bits for every person in its
+score ledger. A helper that adds nothing changes nothing.
 """
 
 from __future__ import annotations

@@ -8,13 +8,9 @@ with P_k party k's own matrix of Q local steps (securefed.protocols.steps), made
 the pass, and n all rows in common. Z'Z and Z'y are summed over the n_s rows of a *system*: the training rows,
 or all of them. The pass is made for each fold of rows; a system is a sum of folds.
 
-The first holder is the label party L. The second one is the other party of two, or a helper S without data.
-docs/protocols.md has a table of the blocks of M. Each share is uniform by itself. Holders add folds first and
-truncate afterwards.
-
-A number x with F fraction bits is round(x 2**F) modulo 2**105, as two shares. Truncating shares locally is
-wrong with probability |x| 2**F / 2**105 a number. `wrap_bound` adds that up over a run, from public sizes
-only: a refusal that depended on data would tell something about it.
+docs/protocols.md has a table of the blocks of M, and says how numbers become shares. Holders add folds first
+and truncate afterwards. `wrap_bound` bounds how likely a truncation goes wrong, from public sizes only: a
+refusal that depended on data would tell something about it.
 """
 
 from __future__ import annotations
