@@ -175,7 +175,7 @@ class Assembly(ABC, Generic[S]):
     def model(self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None) -> Model:
         """Return a party's part of the model before training. `seed`: where it starts, if that is random."""
 
-    def member(self, name: str, model: Model, columns: int) -> Member:
+    def member(self, name: str, model: Model, columns: int = 0) -> Member:
         """Return a party as the others know it; `columns`: of its model, by their weight."""
         return Member(name, model.size, model.is_linear, columns if model.is_linear else 0)
 

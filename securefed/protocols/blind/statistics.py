@@ -192,9 +192,9 @@ class PassColumns:
         """Take other targets, for all rows."""
         self._targets = targets.reshape(len(targets), -1)
 
-    def left(self, fold: int, *, only_targets: bool = False) -> Operand:
+    def left(self, plan: PassPlan, fold: int) -> Operand:
         """Return what is encrypted: (b/n) Z and, at the label party, -(a/n) y, at the scale of products."""
-        plan, size = self._plan, 0 if only_targets else len(self.root)
+        size = 0 if plan.only_targets else len(self.root)
         scale = 2.0 ** (PRODUCT_BITS - feature_bits(plan.rows)) / plan.rows
         root = self.root[:, :size] * (plan.margin_weight * scale)
         outputs = 0 if self._targets is None else self._targets.shape[1]
@@ -219,15 +219,15 @@ class PassColumns:
 
         return operand
 
-    def own(self, fold: int, *, only_targets: bool, shared: bool) -> Share:
+    def own(self, plan: PassPlan, fold: int, *, shared: bool) -> Share:
         """Return (b/n) Z'Z + l2 (n_f/n) P of a fold, and at the label party -(a/n) y'Z below it.
 
         `shared`: it will be split between the holders. A holder's own block stays in the clear, and has the
         fraction bits of matrices already.
         """
-        plan, root, parts = self._plan, self.root, list[Share]()
+        root, parts = self.root, list[Share]()
         blocks = [self._folds[fold][at : at + BLOCK_ROWS] for at in range(0, plan.folds[fold], BLOCK_ROWS)]
-        if not only_targets:
+        if not plan.only_targets:
             gram = sum(self._features[rows].T @ self._features[rows] for rows in blocks)
             penalty = plan.l2 * plan.folds[fold] / plan.rows
             block = root.T @ (plan.margin_weight / plan.rows * gram + penalty * np.eye(len(root))) @ root
@@ -286,8 +286,7 @@ async def run_pass(
     holds, folds = me in plan.holders, range(len(plan.folds))
     if columns is not None:
         if me == label_party or not plan.only_targets:
-            own = [columns.own(fold, only_targets=plan.only_targets, shared=not holds) for fold in folds]
-            blocks[me, me] = own
+            blocks[me, me] = [columns.own(plan, fold, shared=not holds) for fold in folds]
         blocks |= await pass_products(tools, plan, columns, t)
     if not holds:
         for pair, parts in blocks.items():
@@ -335,8 +334,7 @@ async def pass_products(
             for fold, at in enumerate(steps):
                 for name in multipliers:
                     product = plan.product(encryptor, name, fold)
-                    operand = columns.left(fold, only_targets=plan.only_targets)
-                    await own.send(name, product, operand, at=at)
+                    await own.send(name, product, columns.left(plan, fold), at=at)
                 for name in multipliers:
                     share = await own.read(name, plan.product(encryptor, name, fold), at=at)
                     products.setdefault((encryptor, name), []).append(share)
