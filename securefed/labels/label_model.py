@@ -391,13 +391,12 @@ def missing_labels(labels: NDArray[Any]) -> NDArray[np.bool_]:
 
 def warn_of_label_columns(labels: NDArray[Any], numbers: Array, names: Sequence[str], party: str) -> None:
     """Warn of a column that separates two classes by itself: most often it is the label."""
-    known = ~missing_labels(labels) if labels.ndim == 1 else np.zeros(0, dtype=np.bool_)
-    classes = set(labels[known].tolist()) if known.any() else set()
-    if len(classes) != 2:
+    if labels.ndim != 1:
         return
-    first = classes.pop()
-    one = np.array([bool(label == first) for label in labels[known].tolist()])
-    if min(one.sum(), (~one).sum()) < LEAST_SEPARATED:
+    known = ~missing_labels(labels)
+    words = labels[known].tolist()
+    one = np.array([bool(label == words[0]) for label in words])
+    if len(set(words)) != 2 or min(one.sum(), (~one).sum()) < LEAST_SEPARATED:
         return
     for name, column in zip(names, numbers[known].T, strict=True):
         inside, outside = column[one], column[~one]

@@ -95,11 +95,10 @@ class Holdout:
         return shown(value, self.interval, between=False)
 
     def to_dict(self) -> dict[str, Any]:
-        counted = {"classes": list(self.classes), "counts": [list(row) for row in self.confusion]}
-        plain = {key: value for key, value in asdict(self).items() if key not in ("classes", "confusion")}
-        plain["interval"] = None if self.interval is None else list(self.interval)
-        confusion = counted if self.confusion else None
-        return {**plain, "more": dict(self.more), "confusion": confusion, "warning": self.warning}
+        facts = {**asdict(self), "more": dict(self.more), "warning": self.warning}
+        facts["interval"] = None if self.interval is None else list(self.interval)
+        counted = {"classes": list(facts.pop("classes")), "counts": [list(row) for row in self.confusion]}
+        return {**facts, "confusion": counted if self.confusion else None}
 
     def __str__(self) -> str:
         alone, chance = self.beside(self.alone), self.beside(self.chance)
@@ -248,11 +247,7 @@ def compared(
 ) -> Holdout:
     """Compare the joint model's scores with the label party alone and chance.
 
-    Parameters
-    ----------
-    unit: of numbers.
-    classes: the two classes, for the confusion matrix.
-    line: the probability above which the second class is predicted.
+    `unit`: of numbers. `classes`, `line`: the two classes, and the probability above which it is the second.
     """
     ours = measured_rows.answers(scores)
     alone = measured_rows.answers(own.alone(logistic if measured_rows.binary else _ridge))
@@ -296,10 +291,7 @@ def _ridge(columns: Array, labels: Array, seen: Array) -> Array:
 def roc_curve(truth: Array, scores: Array) -> list[tuple[float, float]]:
     """Return points (share of the first class, share of the second class) with scores above each line.
 
-    Parameters
-    ----------
-    truth: 0 and 1, 1 for the second class.
-    scores: as many; the larger, the likelier.
+    `truth`: 0 and 1, 1 for the second class.
     """
     from sklearn import metrics
 
@@ -371,11 +363,7 @@ class Gain:
 def gains(truth: Array, scores: Array, groups: int = 10) -> list[Gain]:
     """Return the gain table of people in `groups` of equal size, the highest scores first.
 
-    Parameters
-    ----------
-    truth: 0 and 1, 1 for the second class.
-    scores: as many; the larger, the likelier.
-    groups: of the table.
+    `truth`: 0 and 1, 1 for the second class.
     """
     if truth.shape != scores.shape or not 0.0 < float(np.mean(truth)) < 1.0:
         raise DataError("gains: as many scores as labels, and labels of both classes, are allowed")
