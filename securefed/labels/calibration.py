@@ -24,7 +24,7 @@ FOLDS = 5
 DEVIATION, BEND_DEVIATION = 3.0, 0.5
 """Of slope and offset of a curve of standardised scores, and of its bend. On 26 tables of the KEEL collection
 (splits 20 to 24) 3 and 5 had the least log loss. Of 0.1 to 1 for the bend, 0.3 to 1 had it on 26 tables with
-1,000 rows and more (splits 700 to 705). docs/choosing.md says what it does for fewer."""
+1,000 rows and more (splits 700 to 705)."""
 THRESHOLDS = ("half", "accuracy", "f1", "balanced")
 """Where `predict` draws the line between two classes: at a probability of a half, or where the accuracy, F1
 or the mean of both classes' accuracy was best on the held-out rows."""
