@@ -2,8 +2,10 @@
 table; and hostile tables, which have to be fitted or refused, and never silently worse than a constant.
 
 Runs are emulated (Plain(like="blind"): what blind training trains, in the clear), and two a table encrypted;
-with --encrypted all are. Tables come as they are, nothing is scaled by hand. Each is split into 70% for the
-run, which holds rows out by itself, and 30% that only this bench sees. Files are written after every split.
+with --encrypted all are. Three classes and more are emulated one by one, with other targets than an encrypted
+run has: look at encrypted runs there. Tables come as they are, nothing is scaled by hand. Each is split into
+70% for the run, which holds rows out by itself, and 30% that only this bench sees. Files are written after
+every split.
 """
 
 from __future__ import annotations
