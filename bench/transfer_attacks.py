@@ -233,7 +233,9 @@ def _blind_pass(rows: int, rounds: int, variant: str, seed: int, outputs: int) -
     if a is None or b is None:
         raise TypeError("a party without columns")
     product = programs["A"]._plan.product("A", "B", 0)
-    own, truth = (np.asarray(each(0, rows), np.float64) for each in (a.left(0), b.right(0)))
+    own, truth = (
+        np.asarray(each(0, rows), np.float64) for each in (a.left(programs["A"]._plan, 0), b.right(0))
+    )
     return _Pass(
         seen["operand"], seen["reply"], product, labels[:rows], own, truth * 2.0 ** -feature_bits(rows)
     )

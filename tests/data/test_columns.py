@@ -37,10 +37,10 @@ def test_auto_makes_splines_levels_rare_ones_and_indicators() -> None:
 
 
 def test_derived_columns_weigh_a_thirtieth_in_an_automatic_penalty() -> None:
-    plain, _ = FittedColumns.fit(TABLE)
-    assert plain.weight == plain.count  # words are one column a category
-    bent, _ = FittedColumns.fit({"x": AGE, "y": np.cos(AGE)}, transform="auto")
-    assert bent.weight == 2 < bent.count
+    plain, _ = fit(TABLE)
+    assert plain.weight == len(plain.names)  # words are one column a category
+    bent, _ = fit({"x": AGE, "y": np.cos(AGE)}, transform="auto")
+    assert bent.weight == 2 < len(bent.names)
 
 
 def test_other_rows_are_matched_by_name_and_survive_arrays() -> None:

@@ -197,7 +197,7 @@ def test_a_table_becomes_settings() -> None:
     assert settings.protection == OwnGradient(scheme="paillier", batch_size=9)
     settings = RunSettings.of({"name": "r", "parties": ["b", "a"], "objective": "transfer"}).settings
     assert isinstance(settings, TransferSettings) and settings.protection == Blind()
-    assert (settings.hidden, settings.rounds) == (1, 10)
+    assert (settings.hidden, settings.rounds) == (1, 24)
 
 
 def test_keys_of_version_0_1_keep_working_and_say_the_new_form() -> None:
