@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from securefed import models
 from securefed.assembly.base import HELPER, KEY_HOLDER, Assembly, Part, TrainingRows
 from securefed.data.storage import new_table, row_blocks
-from securefed.declare import check_choice
 from securefed.errors import DataError, SettingError
 from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel
 from securefed.protocols.agreement import Agreement, Member, encoded_bits, halved_precision
@@ -66,7 +65,6 @@ class LinearAssembly(Assembly[LinearSettings]):
         if not isinstance(chosen, str):
             own: LocalModel = deepcopy(chosen)
             return own
-        check_choice("local_model", chosen, ("linear", "network"))
         if chosen == "linear":
             return LinearModel(columns, bias=bool(last and settings.fit_intercept))
         start = settings.seed * 1000 + index if seed is None else seed

@@ -31,7 +31,8 @@ from securefed.declare import (
     setting,
     word_or,
 )
-from securefed.models import ACTIVATIONS
+from securefed.errors import SettingError
+from securefed.models import ACTIVATIONS, HiddenLayer, LocalModel
 from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
 from securefed.protocols.scoring.score_ledger import MODES
 from securefed.protocols.steps import get_optimiser
@@ -111,13 +112,26 @@ class Blind(Protection):
         return SCHEMES[scheme].blind is not None
 
 
+def _check_local_model(name: str, value: Any) -> Any:
+    for party, model in value.items() if isinstance(value, Mapping) else [(None, value)]:
+        where = name if party is None else f"{name} of {party!r}"
+        if isinstance(model, str):
+            choice(("linear", "network"))(where, model)
+        elif party is None or isinstance(model, HiddenLayer) or not isinstance(model, LocalModel):
+            raise SettingError(
+                f"{where}: {type(model).__name__} given; 'linear', 'network', or in a mapping from parties a "
+                "model with one output is allowed"
+            )
+    return value
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ByGradient(Protection):
     """What training by opened gradients and training in the clear have in common."""
 
     local_model: Any = setting(
         "linear",
-        lambda name, value: choice(("linear", "network"))(name, value) if isinstance(value, str) else value,
+        lambda name, value: _check_local_model(name, value),
         'Each party\'s model: "linear" or "network". In Python also a mapping from parties to these words '
         "or to models.",
         objectives=("linear",),

@@ -24,6 +24,7 @@ from securefed import (
     TransferLearner,
 )
 from securefed.crypto import generate
+from securefed.models import HiddenLayer
 from tests.api.cases import columns, parties, plain
 
 
@@ -75,7 +76,10 @@ LINEAR: list[tuple[Callable[[], dict[str, Any]], str]] = [
         "local_model must be one of 'linear', 'network', not 'tree'",
     ),
     (lambda: {"protection": Plain(local_model={"p7": "linear"})}, "local_model: p7 given"),
-    (lambda: {"protection": Plain(local_model={"p0": "tree"})}, "local_model"),
+    (lambda: {"protection": Plain(local_model={"p0": "tree"})}, "local_model of 'p0' must be one of"),
+    (lambda: {"protection": Plain(local_model={"p0": 3})}, "local_model of 'p0': int given; 'linear'"),
+    (lambda: {"protection": Plain(local_model=3)}, "local_model: int given"),
+    (lambda: {"protection": Plain(local_model={"p0": HiddenLayer(2, 3)})}, "HiddenLayer given"),
     (lambda: {"protection": Plain(local_model="network", hidden=())}, "hidden"),
     (lambda: {"protection": Plain(local_model="network", hidden=4)}, "hidden"),
     (lambda: {"protection": Plain(local_model="network", hidden=(0,))}, "hidden"),
