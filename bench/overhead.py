@@ -11,7 +11,11 @@ first, so that a clock in between would leave out a part of their work.
 
     overhead     (time over the network - time in one process) / time over the network
     cpu          the same of processor seconds. The bar is for this one: a busy neighbour hardly changes it
+    a round      milliseconds of processor time that a round takes in one process, and that the network adds
     all cores    time over the network with every core, where parties work side by side
+
+A round's messages, checkpoints and changes of process take about as long whatever it computes. So the small
+rounds show this cost as large as it can be, and the large ones what it is in a training.
 
 Blind rounds are not among them: they are two small messages and no encryption, so that nearly all of their
 time is the network's (`bench blind` counts them, `bench wan` runs them).
@@ -24,9 +28,9 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -37,6 +41,7 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
 from bench import machine
+from bench.bars import Bar, show_bars
 from bench.fleet import Table, run_table, train
 from securefed import GeneralisedLinear, Party, Simulation
 from securefed.assembly.base import KEY_HOLDER
@@ -45,7 +50,7 @@ from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.settings.run import RunSettings
 
 BAR = 0.15
-PARTIES, COLUMNS, ROWS = ("a", "b", "c", "d"), 6, 600
+PARTIES = ("a", "b", "c", "d")
 Floats = NDArray[np.float64]
 
 
@@ -54,6 +59,10 @@ class Case:
     scheme: str
     reveal: str
     rounds: int
+    rows: int = 600
+    columns: int = 6
+    """Of each party."""
+    batch: int = 128
 
     @property
     def values(self) -> dict[str, Any]:
@@ -61,7 +70,7 @@ class Case:
             "scheme": self.scheme,
             "reveal": self.reveal,
             "rounds": self.rounds,
-            "batch_size": 128,
+            "batch_size": self.batch,
             "local_steps": 10,
             "learning_rate": 0.05,
             "l2": 0.001,
@@ -73,6 +82,7 @@ class Case:
 CASES = (
     Case("paillier", "own-gradient", 3),
     Case("ckks", "own-gradient", 60),
+    Case("ckks", "own-gradient", 24, rows=4000, columns=25, batch=1024),
 )
 
 
@@ -90,6 +100,11 @@ class Row:
     cpu_overhead: float
     all_cores_seconds: float
     bar: float
+    batch: int = 128
+    columns: int = 6
+    round_ms: float = 0.0
+    added_ms: float = 0.0
+    """Processor time of a round in one process, and what the network adds."""
 
     @property
     def verdict(self) -> str:
@@ -115,23 +130,23 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def people(seed: int) -> tuple[Floats, NDArray[np.int64]]:
+def people(case: Case, seed: int) -> tuple[Floats, NDArray[np.int64]]:
     """Everybody's columns side by side, and the last party's labels."""
     rng = np.random.default_rng(seed)
-    table = rng.normal(size=(ROWS, COLUMNS * len(PARTIES))).round(3)
+    table = rng.normal(size=(case.rows, case.columns * len(PARTIES))).round(3)
     return table, (table @ rng.normal(size=table.shape[1]) > 0).astype(np.int64)
 
 
 def part(table: Floats, place: int) -> Floats:
-    return table[:, COLUMNS * place : COLUMNS * (place + 1)]
+    return np.split(table, len(PARTIES), axis=1)[place]
 
 
 def over_network(table: Floats, labels: NDArray[np.int64], run: dict[str, Any], key_bits: int) -> Spent:
     """Train with `securefed party` processes; rows are in one order, so nothing has to be aligned."""
     tables = {}
     for place, name in enumerate(PARTIES):
-        names = [f"{name}{column}" for column in range(COLUMNS)]
         rows: list[list[object]] = [list(row) for row in part(table, place).tolist()]
+        names = [f"{name}{column}" for column in range(len(rows[0]))]
         if name != PARTIES[-1]:
             tables[name] = Table(names, rows)
             continue
@@ -173,7 +188,7 @@ def _trained(table: Floats, labels: NDArray[np.int64], run: dict[str, Any], hold
 
 def measure(case: Case, key_bits: int, repeats: int, seed: int) -> Row:
     """In turns, so that a slow moment of the machine hits both."""
-    table, labels = people(seed)
+    table, labels = people(case, seed)
     key = generate(SCHEMES[case.scheme].opens, key_bits=key_bits)
     local, network = [], []
     with one_core():
@@ -194,7 +209,25 @@ def measure(case: Case, key_bits: int, repeats: int, seed: int) -> Row:
         round(1 - cpu_here / cpu_there, 3),
         round(free.seconds, 3),
         BAR,
+        case.batch,
+        case.columns,
+        round(1000 * cpu_here / (case.rounds - 1), 2),
+        round(1000 * (cpu_there - cpu_here) / (case.rounds - 1), 2),
     )
+
+
+def bars(rows: Sequence[Row]) -> list[Bar]:
+    return [
+        Bar.of(
+            f"share of processes, {row.scheme}, {row.reveal}, batches of {row.batch}",
+            row.cpu_overhead,
+            row.bar,
+            "less",
+            f"{row.round_ms:g} ms a round in one process, {row.added_ms:g} ms more over the network, "
+            f"which is {row.bar:.0%} of a round of {row.added_ms * (1 / row.bar - 1):.0f} ms",
+        )
+        for row in rows
+    ]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -209,23 +242,29 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name:<13}{fact}")
     print(f"\n{len(PARTIES)} parties and a key-holder; seconds of the training, on one core")
     print(
-        f"{'scheme':<10}{'reveals':<14}{'rounds':>7}{'one process':>13}{'network':>9}{'overhead':>10}"
-        f"{'cpu':>8}{'bar':>6}  {'verdict':<8}{'all cores':>10}"
+        f"{'scheme':<10}{'reveals':<14}{'batch':>6}{'rounds':>7}{'one process':>13}{'network':>9}"
+        f"{'overhead':>10}{'cpu':>8}{'bar':>6}  {'verdict':<8}{'all cores':>10}{'a round, ms':>15}"
     )
     rows = []
     for case in CASES:
         if args.quick:
-            case = Case(case.scheme, case.reveal, max(3, case.rounds // 4))
+            case = replace(case, rounds=max(3, case.rounds // 4))
         key_bits = args.key_bits or (2048 if args.quick else 3072)
         row = measure(case, key_bits, 1 if args.quick else 3, args.seed)
         rows.append(row)
         print(
-            f"{row.scheme:<10}{row.reveal:<14}{row.rounds:>7}{row.local_seconds:>13.2f}"
+            f"{row.scheme:<10}{row.reveal:<14}{row.batch:>6}{row.rounds:>7}{row.local_seconds:>13.2f}"
             f"{row.network_seconds:>9.2f}{row.overhead:>10.1%}{row.cpu_overhead:>8.1%}{row.bar:>6.0%}"
-            f"  {row.verdict:<8}{row.all_cores_seconds:>10.2f}",
+            f"  {row.verdict:<8}{row.all_cores_seconds:>10.2f}{row.round_ms:>8.1f} +{row.added_ms:>5.1f}",
             flush=True,
         )
+    judged = bars(rows)
+    show_bars(judged)
     if args.json is not None:
-        written = {"machine": facts, "rows": [asdict(row) for row in rows]}
+        written = {
+            "machine": facts,
+            "rows": [asdict(row) for row in rows],
+            "bars": [vars(bar) for bar in judged],
+        }
         args.json.write_text(json.dumps(written, indent=2) + "\n")
     return 1 if args.strict and any(row.verdict == "MISSED" for row in rows) else 0
