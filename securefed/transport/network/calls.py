@@ -39,6 +39,9 @@ CONNECTING = 10.0
 MOST_WORDS = 80
 TOGETHER = 1 << 16
 """Up to so many bytes a frame is sent in one piece."""
+RECORD = 1 << 14
+"""Bytes of the largest record of TLS."""
+CORK: int | None = getattr(socket, "TCP_CORK", None)
 CLOSED_AT_ONCE = "the connection is closed at once: not ready yet, or our certificate is unknown there"
 
 _SOCKETS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -141,6 +144,7 @@ class Connection:
         self.begun = time.monotonic()
         self.proven = False
         """Something came from the other end."""
+        self._gathers = False
         keep(tls)
         tls.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -148,11 +152,19 @@ class Connection:
         """Send one frame."""
         size = sum(map(len, parts))
         frame = (HEAD.pack(tag, size), *parts)
+        self._gather(size > RECORD)
         for part in (b"".join(frame),) if size <= TOGETHER else frame:
             rest = memoryview(part)
             while rest:
                 self.wait_until(deadline)
                 rest = rest[self.tls.send(rest) :]
+        self._gather(False)
+
+    def _gather(self, on: bool) -> None:
+        """Gather TLS records into full packets, until this is off again. Each packet wakes the receiver."""
+        if CORK is not None and on != self._gathers:
+            self._gathers = on
+            self.tls.setsockopt(socket.IPPROTO_TCP, CORK, on)
 
     def receive_head(self, deadline: float) -> tuple[int, int]:
         """Return the tag and the size of the next frame."""

@@ -228,16 +228,23 @@ def decode_receipt(data: bytes | bytearray) -> PieceReceipt:
 
 
 def _encode(values: Mapping[str, Any]) -> bytes:
-    return json.dumps(values, default=_plain).encode()
+    return ENCODER.encode(values).encode()
 
 
 def _plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else [value.computation, value.communication]
 
 
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+ENCODER, DECODER = json.JSONEncoder(default=_plain), json.JSONDecoder(parse_constant=_refuse)
+
+
 def _decode(cls: type[T], what: str, data: bytes | bytearray) -> T:
     try:
-        values = json.loads(data, parse_constant=_refuse)
+        values = DECODER.decode(data.decode())
     except (ValueError, RecursionError):
         raise Malformed(f"{what} that cannot be parsed ({len(data)} bytes)") from None
     readers = FORMS[cls]
@@ -249,10 +256,6 @@ def _decode(cls: type[T], what: str, data: bytes | bytearray) -> T:
         except (AttributeError, TypeError, ValueError, OverflowError):
             raise Malformed(f"{what} with a {name} that is out of bounds or not printable") from None
     return cls(**values)
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ValueError(text)
 
 
 def _sound(value: Any, kind: type[T], holds: bool = True) -> T:
