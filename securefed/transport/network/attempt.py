@@ -414,7 +414,9 @@ class Attempt:
     # Messages.
 
     def admit(self, sender: str, envelope: Envelope) -> None:
-        """Refuse a message that does not belong to this attempt, before its payload is read."""
+        """Refuse a message that does not belong to this attempt, or is larger than its kind may be, as far as
+        that is known, before its payload is read.
+        """
         if envelope.receiver != self.name:
             raise WrongSender(f"{sender} sent {self.name} a message for {envelope.receiver!r}")
         if envelope.run != self.run:
@@ -423,7 +425,13 @@ class Attempt:
             raise OtherAttempt(f"{sender} sent a message of another attempt at run {self.run!r}")
         if envelope.kind not in self.kinds:
             raise WrongKind(f"{sender} sent {envelope.kind!r}, a kind that the protocol does not name")
-        self.check_size(sender, envelope)
+        most, known = self.limits.message_bytes, self._sizes.get(envelope.kind)
+        if known is not None:
+            most = min(most, known)
+        if envelope.size > most:
+            raise LimitExceeded(
+                f"{sender} sent {envelope.kind!r} of {envelope.size} bytes, at most {most} are allowed"
+            )
 
     def bound(self, sizes: Mapping[str, int | None]) -> None:
         """Set the most bytes of messages by kind. Those that wait for it are read or refused."""
@@ -441,16 +449,6 @@ class Attempt:
         if parcel is None or self.is_bounded(parcel.envelope.kind):
             return None
         return OutOfOrder(f"{sender} sent {parcel.envelope.kind!r} too early, before its size is agreed")
-
-    def check_size(self, sender: str, envelope: Envelope) -> None:
-        """Refuse a message that is larger than its kind may be, as far as that is known."""
-        most, known = self.limits.message_bytes, self._sizes.get(envelope.kind)
-        if known is not None:
-            most = min(most, known)
-        if envelope.size > most:
-            raise LimitExceeded(
-                f"{sender} sent {envelope.kind!r} of {envelope.size} bytes, at most {most} are allowed"
-            )
 
     # Ends.
 

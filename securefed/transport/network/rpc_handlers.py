@@ -128,7 +128,7 @@ class Reception:
             return PieceReceipt(sequence, envelope.size, room=True)
         if not ready():
             return PieceReceipt(sequence, parcel.size, room=False)
-        attempt.check_size(caller, envelope)
+        attempt.admit(caller, envelope)  # once more: its size may be bounded by now
         parcel.moved = self._host.now()
         parcel.begun = parcel.moved - lost if parcel.begun is None else parcel.begun
         parcel.add(envelope.offset, piece)
