@@ -214,7 +214,6 @@ def cross_scheme(scheme: str, *, key_bits: int = 3072) -> CrossScheme:
 
 
 def cross_lengths(scheme: str, key_bits: int) -> Lengths:
-    """Return the lengths of the product's messages. Only Paillier uses `key_bits`."""
     lengths: Lengths = _product_module(scheme).cross_lengths(key_bits)
     return lengths
 

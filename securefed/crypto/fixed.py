@@ -106,7 +106,6 @@ class Multipliers:
         self.shape, self.block = shape, block
 
     def blocks(self) -> Iterator[tuple[slice, slice, Floats]]:
-        """Yield the tensor in blocks."""
         columns, outputs, rows = self.shape
         for j in _cuts(columns, rows):
             for a in _cuts(outputs, rows * (j.stop - j.start)):
@@ -121,7 +120,6 @@ class Multipliers:
         return largest
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.generic]:
-        """Return the whole tensor."""
         return np.asarray(self.block(EVERY, EVERY), dtype=dtype)
 
     def scaled(self, powers: Floats) -> Multipliers:

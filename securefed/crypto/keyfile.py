@@ -59,8 +59,6 @@ P = 1
 
 @dataclass(frozen=True)
 class KeyFile:
-    """The contents of a key file."""
-
     label: str
     secret: bytes
 

@@ -22,7 +22,6 @@ MOST_PUBLIC_BYTES = 256
 
 
 def most_bytes(shape: tuple[int, ...], sums: int = 0) -> int:
-    """Return the most bytes of a frame with an array, or with so many sums over its rows."""
     columns = shape[1] if len(shape) == 2 else 1
     return 256 + 8 * (sums * columns if sums else prod(shape))
 
@@ -50,8 +49,6 @@ class _Clear(Framed):
 
 
 class PlainEncrypted(_Clear, Bare):
-    """Values in the clear, where another scheme has an encrypted array."""
-
     kind = Kind.ENCRYPTED
 
     def _add(self, other: PlainEncrypted) -> PlainEncrypted:
@@ -75,20 +72,14 @@ class PlainEncrypted(_Clear, Bare):
 
 
 class PlainBlock(_Clear, Masked):
-    """Values in the clear, where another scheme has a masked ciphertext."""
-
     kind = Kind.MASKED
 
 
 class PlainReply(_Clear, Opened):
-    """Values in the clear, where another scheme has values under a mask."""
-
     kind = Kind.OPENED
 
 
 class PlainMask(Mask):
-    """The form of a mask. It hides nothing."""
-
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
 
@@ -159,5 +150,4 @@ generate_secret_key = PlainSecretKey
 
 
 def strong_parameters() -> dict[str, str]:
-    """Return no parameter sets: none is strong."""
     return {}

@@ -4,14 +4,7 @@
 are rejected, never reduced, so draws are exactly uniform.
 
 *Arrays* of the lattice schemes come from the key stream of AES-256 in counter mode under a fresh seed of 32
-bytes. The same key stream expands public seeds, as FrodoKEM-AES does.
-
-| distribution | deviation | for |
-|---|---|---|
-| centred binomial of 42 bits | 3.24 | errors of ciphertexts and public keys |
-| uniform on -1, 0, 1 | 0.82 | the secret key |
-| rounded normal | 500,000 | re-randomisation of blind replies |
-| sum of rounded normals | up to 2**95 | flooding of CKKS openings |
+bytes. The same key stream expands public seeds, as FrodoKEM-AES does. docs/security.md has the distributions.
 
 Functions take the byte source as an argument, or wrap one that does, for known-answer tests.
 """
@@ -155,10 +148,7 @@ def normals(source: ByteSource, count: int, out: Floats | None = None) -> Floats
 
 
 def gaussian_integers(source: ByteSource, count: int, deviation: float) -> tuple[Integers, int, Integers]:
-    """Draw rounded Gaussians of any deviation up to 2**95.
-
-    A float64 has 53 significant bits. So a wide Gaussian is the sum of up to three rounded floats times
-    powers of two: 2**44 * N(0, ..) + 2**7 * N(0, 2**40) + N(0, 2**10). docs/proofs.md says why.
+    """Draw rounded Gaussians of any deviation up to 2**95, as sums of rounded floats (docs/proofs.md).
 
     Returns (high, shift, low): the samples are high * 2**shift + low.
     """

@@ -102,7 +102,6 @@ class PublicKey(ABC):
     key_id: bytes
     """Fingerprint of the key, 16 bytes."""
     mapper: Mapper = SERIAL
-    """Runs the heavy work."""
 
     def encrypt(self, values: ArrayLike, fixed: FixedPoint) -> Encrypted:
         """Encrypt `values`, each |value| <= fixed.bound, with the operating system's randomness."""
@@ -133,13 +132,11 @@ class PublicKey(ABC):
         return self.opened_type.from_frame(self, self.arrived_frame(blob, Kind.OPENED))
 
     def arrived_frame(self, blob: bytes, kind: Kind) -> Frame:
-        """Parse a frame of an array under this key."""
         frame = Frame.from_bytes(blob, kind).expect(self.scheme, self.parameters, self.key_id)
         frame.expect_array()
         return frame
 
     def frame(self, kind: Kind, payload: bytes, shape: Shape = (), numbers: Numbers = NO_NUMBERS) -> Frame:
-        """Return a frame that belongs to this key."""
         return Frame(kind, self.scheme, self.parameters, self.key_id, payload, shape, numbers)
 
     def __repr__(self) -> str:

@@ -126,7 +126,6 @@ def negate(share: Share) -> Share:
 
 
 def shift_left(share: Share, bits: int) -> Share:
-    """Return share * 2**bits."""
     limb, rest = divmod(bits, LIMB_BITS)
     shifted = np.zeros_like(share)
     if limb < LIMBS:

@@ -3,11 +3,9 @@
 For each panel the sums of c1 stay in the Y-domain, (5, t, G, D) for G responses. Of c0 only the coefficients
 of one row are needed, (5, G, `Panel.sent`). All sums are exact: they are the same whoever computes them.
 
-Re-randomisation makes a reply independent of V, whatever the encryptor sent (docs/proofs.md). The nonce gives
-uniform polynomials a_1..a_7, and the public key is b_i = -(a_i s + e_i). For every outgoing ciphertext the
-multiplier draws x_0..x_7, rounded normals of deviation 500,000, and adds
 
-    x_0 + sum_i a_i x_i    to c1,        sum_i b_i x_i    to c0.
+Re-randomisation makes a reply independent of V, whatever the encryptor sent: docs/proofs.md has the formula
+and the proof (re-randomised replies).
 """
 
 from __future__ import annotations
@@ -266,7 +264,6 @@ class _Products:
             yield slice(first, last), slice(length - first * width, stop if stop >= 0 else None, -width)
 
     def sums(self) -> Sums:
-        """Return the sums, reduced."""
         return Sums(RING.reduced(self._bodies), self._heads)
 
 

@@ -1,11 +1,8 @@
 """`cross`: additive shares of U'V, for a private matrix U at one party and a private V at another.
 
-    multiplier -> encryptor    a nonce
-    encryptor -> multiplier    a public key for that nonce, then U encrypted, in blocks of rows
-    multiplier -> encryptor    U'V under a mask that is uniform modulo 2**105: the reply
-
-The encryptor has the only key and reads its share from the reply. The multiplier's share is minus the mask.
-The reply is independent of V whatever the encryptor sent. Nobody decrypts anything for the multiplier.
+docs/protocols.md has the messages (the encrypted product). The encryptor has the only key and reads its share
+from the reply. The multiplier's share is minus the mask. The reply is independent of V whatever the encryptor
+sent. Nobody decrypts anything for the multiplier.
 
 Entries are whole numbers modulo 2**105. `Product` says publicly how many there are and how large.
 """
@@ -102,7 +99,6 @@ class Lengths:
     """Lengths of messages in bytes under keys of one size. They follow from public shapes alone."""
 
     public: int
-    """Of a public key."""
     blocks: Callable[[Product], list[tuple[int, int]]]
     """The inner rows (first, last) of each block of ciphertexts."""
     block: Callable[[Product, int], int]
@@ -114,7 +110,6 @@ class _KeyHalf(ABC):
     lengths: Lengths
 
     def blocks(self, product: Product) -> list[tuple[int, int]]:
-        """Return the inner rows (first, last) of each block of ciphertexts."""
         return self.lengths.blocks(product)
 
 

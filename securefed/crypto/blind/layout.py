@@ -3,18 +3,11 @@
 A *panel* is a range of columns of U. A ciphertext of a panel holds t = 4096 / D rows of it: row number s at
 offset s D, entry i at s D + i. The multiplier multiplies by sum_s V[s, j] X**(-s D) and adds up. Coefficients
 0..I-1 of the sum are column j of U'V. The columns j in groups of g share a response: column j is shifted by
-(j mod g) I, so that D has to be at least g I.
-
-With g = 1 coefficients i and i' that differ modulo D never meet, so c0 is neither computed nor sent at the
-padding, places I..D-1 of a row.
+(j mod g) I, so that D has to be at least g I. With g = 1 the padding, places I..D-1 of a row, is not sent:
+coefficients i and i' that differ modulo D never meet.
 
 A larger D means fewer responses and more ciphertexts. `layout` takes the D with the smallest cost in bytes,
-where processor time counts as bytes too. 301 columns become panels of 256 and 45, where that costs less.
-
-Of c1 a reply has the highest 71 of its 105 bits, three limbs and a byte, or the highest 42. What is cut off
-is multiplied by s when a reply is read: rounding to 2**34 becomes an error of about 2**38
-(tests/crypto/blind/noise.py), 2**-32 in products with 70 fraction bits. Products with a right factor of 67
-bits in one piece have more noise than 42 bits of c1 bring, and scores, with 95 fraction bits, can bear it.
+where processor time counts as bytes too. docs/proofs.md says why a reply needs only the highest bits of c1.
 """
 
 from __future__ import annotations
@@ -151,7 +144,6 @@ class Layout:
         return SEED_BYTES + sum(chunk.size for chunk in self.chunks(rows))
 
     def reply_bytes(self) -> int:
-        """Return the length of a reply."""
         return self.responses * self.response_bytes + size_in_bytes(self.product.left * self.product.right)
 
 

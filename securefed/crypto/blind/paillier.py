@@ -5,10 +5,8 @@
                   powers of U's ciphertexts; results of several j in one ciphertext by Horner's rule, if there
                   is room; times r**n; times 1 + n m, m uniform mod n
 
-Each ciphertext of the reply is exactly uniform among the units mod n**2, whatever units the encryptor sent
-and whatever V is, because the key's proof says that gcd(n, phi(n)) = 1. A reply's plaintext is M + m mod n,
-where M holds S[i, j] + 2**b in slots of W bits. Both parties cut their slots out: the shares add up to
-S[i, j], or to one more (docs/proofs.md). The number of multiplications follows from public sizes.
+docs/proofs.md has the slots, and why each ciphertext of the reply is exactly uniform among the units mod
+n**2, whatever the encryptor sent. The number of multiplications follows from public sizes.
 """
 
 from __future__ import annotations
@@ -126,7 +124,6 @@ class Slots:
 
 
 def cross_lengths(bits: int) -> Lengths:
-    """Return the lengths for a modulus of so many bits. They follow from slots."""
     size = -(-bits // 8)
 
     def block(product: Product, rows: int) -> int:

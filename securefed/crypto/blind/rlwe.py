@@ -6,9 +6,8 @@
                  sends the highest 71 or 42 bits of c1, and c0 at the places of U'V alone
     encryptor    reads c0 + c1 s
 
-The multiplier sees ciphertexts under a key that it does not have (docs/security.md). The encryptor sees a c1
-that is statistically close to uniform (`evaluation`) and a c0 that is uniform because of the mask, for any
-ciphertexts and any public key that it sent. Time and size depend on shapes alone.
+docs/security.md and docs/proofs.md say why a reply shows nothing of V, for any ciphertexts and any public key
+that the encryptor sent. Time and size depend on shapes alone.
 
 A message is a fresh seed of 32 bytes and then, for each chunk of `Layout.chunks`, the residues of c0, packed.
 c1 is expanded from the seed in the Y-domain and interpolated here. A party cannot send any other c1.
@@ -203,8 +202,6 @@ class RlweKey(CrossKey):
 
 
 class RlwePublic(CrossPublic):
-    """Somebody else's public key: it multiplies and answers."""
-
     lengths = LENGTHS
 
     def __init__(self, nonce: bytes, keys: Floats) -> None:
@@ -216,8 +213,6 @@ class RlwePublic(CrossPublic):
 
 
 class RlweEvaluation(Evaluation):
-    """Sums of ciphertexts times V, until they are answered."""
-
     def __init__(self, plan: Layout, rerandomiser: Rerandomiser, source: ByteSource) -> None:
         super().__init__(plan.product, LENGTHS)
         self._plan, self._rerandomiser, self._source = plan, rerandomiser, source

@@ -1,8 +1,7 @@
 """CKKS arrays: ciphertexts and their operations, masked blocks, openings and masks.
 
-An array has public numbers (`ArrayForm`). One contraction with plain numbers is possible. Its sums leave
-under a mask only. The scale of multipliers is public with `fixed`, else it stays with the caller as long as
-the result is opened. A disclosure contains it.
+An array has public numbers (`ArrayForm`). One contraction with plain numbers is possible. The scale of
+multipliers is public with `fixed`, else it stays with the caller as long as the result is opened.
 
     requester                                         key-holder
     c1 + zero's, c0 + zero's + mask at the places  ->
@@ -12,12 +11,8 @@ the result is opened. A disclosure contains it.
 
 The key-holder sees uniform residues and a fresh c1. It returns the layout's coefficients, for sums as many as
 there are sums. So the requester learns the sums, blurred by the flood, but neither single rows nor the noise.
-For a disclosure the requester floods instead and hands over the mask.
-
-Limits: the parties must follow the protocol. A requester that announces too little noise, or chooses c1
-itself, gets an answer with too little flooding. The noise bound is heuristic (docs/proofs.md). With inputs of
-both parties in one result, independent flooding meets a weaker simulation notion than a sum that one party
-alone computed.
+For a disclosure the requester floods instead and hands over the mask and the scale. The parties must follow
+the protocol: docs/proofs.md has the limits (noise and flooding of CKKS).
 
 Ciphertexts are residues of coefficients, (5, 2, ciphertexts, N): primes first, then c0 and c1. On the wire
 they are packed, three residues of 21 bits in eight bytes.
@@ -80,7 +75,6 @@ def encrypted_bytes(layout: CkksLayout, seeded: bool) -> int:
 
 
 def masked_bytes(layout: CkksLayout) -> int:
-    """Return the size of a masked block's payload."""
     return residue_bytes(layout.ciphertexts * DEGREE) + residue_bytes(layout.coefficients)
 
 

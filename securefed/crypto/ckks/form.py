@@ -3,8 +3,8 @@
 Nothing here looks at a value. A form follows from declared ranges, shapes and operations, so errors, headers
 and the amount of flooding say nothing about data. The one exception is marked: a private scale.
 
-Each opening adds a Gaussian flood, a multiple of a bound on the noise (docs/proofs.md derives it): the exact
-noise would show the secret key or the multipliers.
+Each opening adds a Gaussian flood, since the exact noise would show the secret key or the multipliers.
+docs/proofs.md derives the bound on the noise.
 """
 
 from __future__ import annotations

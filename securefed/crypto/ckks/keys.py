@@ -50,7 +50,6 @@ ELEMENTS = tuple(galois_element(stride) for stride in GALOIS_STRIDES)
 PARTS = 1 + len(PRIMES) * len(ELEMENTS)
 """The encryption of zero, then for each Galois element one part for each prime."""
 PUBLIC_BYTES = SEED_BYTES + residue_bytes(PARTS * DEGREE)
-"""Size of a public key's payload."""
 MOST_PUBLIC_BYTES = 4 << 20
 HEAD_BYTES = 1024
 _COUNTER = struct.Struct("<Q")
@@ -201,17 +200,14 @@ class CkksSecretKey(SecretKey):
 
 
 def strong_parameters() -> dict[str, str]:
-    """Return the parameter set of documented strength (docs/security.md), by fingerprint."""
     return {PARAMETERS.hex(): f"ckks, ring {DEGREE}, the pinned parameter set"}
 
 
 def most_bytes(shape: tuple[int, ...], sums: int = 0) -> int:
-    """Return the most bytes of a frame with an array, or with so many sums over its rows."""
     rows = RowLayout(shape)
     layout: CkksLayout = rows.contracted(sums) if sums else rows
     return HEAD_BYTES + max(encrypted_bytes(layout, False), masked_bytes(layout), answer_bytes(layout))
 
 
 def generate_secret_key() -> CkksSecretKey:
-    """Return a new key pair, with the operating system's randomness."""
     return CkksSecretKey(os.urandom(SEED_BYTES))

@@ -3,20 +3,9 @@
 Residues are centred, below 2**20 in magnitude. A product of two stays below 2**40, so that BLAS adds up 8,192
 of them exactly. Arrays of residues have the primes first: (k, ...).
 
-**Y-domain.** Let Y = X**D and t = 4096 / D. At each of the t roots w of Y**t = -1 a polynomial is one in
-X of degree below D. A polynomial in Y alone is one number at each root, so a product with it costs no
-transform in X. Beyond 64 roots `YDomain` takes two steps (Cooley and Tukey), the order of the roots being
-(h1, h2) for the root number h1 + t1 h2.
-
-**Between q and 2**105.** `lifted` gives round(q m / 2**105) of m modulo 2**105. `switched` gives
-x 2**105 / q modulo 2**105 of x modulo q, rounded. With x_i = x (q / p_i)**-1 mod p_i, x / q is the sum of
-x_i / p_i modulo 1. The limbs of 2**105 / p_i are constants, so both maps are products with 5-column matrices.
-
-**Products** of any two polynomials take complex transforms of half the length. A real polynomial a becomes
-z_j = a_j + i a_(j + 2048). Modulo X**2048 - i these multiply as the real ones do modulo X**4096 + 1. A twist
-by exp(i pi / 4096) and one complex transform evaluate z at the roots of X**2048 = i. With A and B the
-Euclidean norms of the factors, a coefficient errs by less than 2**-45 A B (Higham, "Accuracy and Stability of
-Numerical Algorithms", theorem 24.2; tests/crypto/blind/noise.py).
+Arithmetic follows docs/proofs.md (arithmetic of the lattice ring): values at the roots of Y**t = -1 for
+Y = X**D (`YDomain`), maps between q and 2**105 (`lifted`, `switched`), and products by complex transforms of
+half the length (`spectrum`, `multiply`). The page bounds their errors too.
 """
 
 from __future__ import annotations
@@ -189,8 +178,6 @@ class YDomain:
 
 
 class Ring:
-    """Z_q[X]/(X**4096 + 1)."""
-
     primes, modulus = PRIMES, prod(PRIMES)
 
     @cache  # noqa: B019  # there is one ring, for ever
@@ -229,10 +216,7 @@ class Ring:
         return self.reduced(np.stack(parts).astype(np.float64))
 
     def centred(self, residues: Floats) -> Floats:
-        """Return the numbers nearest to 0, to float64's precision.
-
-        x / q is known to 2**-106, which is a third of a unit.
-        """
+        """Return the numbers nearest to 0, as floats: x / q is known to 2**-106, a third of a unit."""
         share = self.switched(residues.copy())
         return np.asarray(np.rint(shares.to_floats(share, WIDTH) * float(self.modulus)))
 
@@ -252,11 +236,7 @@ class Ring:
         )
 
     def lifted(self, share: Share) -> Floats:
-        """Return the residues of floor(q m / 2**105 + 1/2), (k, ...), of m modulo 2**105.
-
-        Let r = (q m + 2**104) mod 2**105. Then the result is (q m + 2**104 - r) / 2**105, and modulo a prime
-        of q that is (2**104 - r) 2**-105.
-        """
+        """Return the residues of floor(q m / 2**105 + 1/2), (k, ...), of m modulo 2**105."""
         factors = shares.from_integer(self.modulus % (1 << WIDTH)).astype(np.float64)
         lower = np.zeros((LIMBS, LIMBS))
         for limb in range(LIMBS):

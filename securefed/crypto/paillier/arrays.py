@@ -7,12 +7,10 @@ Results of arithmetic are exact integers at a known scale. They are not re-rando
 (`Extent`) follow from declared ranges and operations, never from values. They are checked against the key
 before any computation, so nothing wraps.
 
-In a masked block several integers share a plaintext, each in a slot of w bits:
-P = v_0 + v_1 * 2**w + v_2 * 2**(2 w) + ..., signed, and taken mod n for encryption. The requester packs its
-results (Horner's rule on ciphertexts: c_hi ** (2**w) * c_lo). It multiplies each packed ciphertext by
-(1 + n * mask) * r**n, with the mask uniform mod n and r uniform in Z_n*, and sends it. The key-holder
-decrypts to value + mask mod n, which is uniform for every value, and returns that. It learns the shape and
-the number of ciphertexts. The requester subtracts mod n, unpacks and decodes.
+In a masked block several integers share a plaintext, each in a slot of w bits: P = v_0 + v_1 * 2**w + ...,
+signed, by Horner's rule on ciphertexts (c_hi ** (2**w) * c_lo). The requester multiplies each packed
+ciphertext by (1 + n * mask) * r**n, with the mask uniform mod n and r uniform in Z_n*. The key-holder gets
+value + mask mod n, which is uniform for every value. It learns the shape and the number of ciphertexts.
 """
 
 from __future__ import annotations
@@ -70,7 +68,6 @@ class Extent:
         return Extent(fraction_bits, self.magnitude << (fraction_bits - self.fraction_bits), self.bound)
 
     def plus(self, other: Extent) -> Extent:
-        """Return the extent of a sum of two arrays at one scale."""
         return Extent(self.fraction_bits, self.magnitude + other.magnitude, self.bound + other.bound)
 
     def plus_plain(self) -> Extent:
@@ -84,7 +81,6 @@ class Extent:
         return Extent(self.fraction_bits + scale.fraction_bits, magnitude, self.bound * scale.bound * terms)
 
     def numbers(self) -> Numbers:
-        """Return the numbers of a frame."""
         low, high = struct.unpack("<2i", struct.pack("<d", self.bound))
         return self.fraction_bits, self.magnitude.bit_length(), low, high
 

@@ -4,9 +4,8 @@ Arrivals are validated before any arithmetic: keys for known weak forms and by t
 being units mod n**2, blocks for their announced length.
 
 The proof comes with every public key: gcd(n, phi(n)) = 1, and n has no small factor. Otherwise an owner could
-read multipliers past any mask. Challenges are hashed from n, uniform in Z_n*, and the owner shows the n-th
-root of each (docs/proofs.md). A proof may be bound to a context, such as a nonce of the verifier. The roots
-are unique, so key files have the primes only.
+read multipliers past any mask (docs/proofs.md). A proof may be bound to a context, such as a nonce of the
+verifier. The roots are unique, so key files have the primes only.
 """
 
 from __future__ import annotations
@@ -228,12 +227,10 @@ def _parameters(bits: int) -> bytes:
 
 
 def strong_parameters() -> dict[str, str]:
-    """Return the parameter sets of documented strength (docs/security.md), by fingerprint."""
     return {_parameters(bits).hex(): f"paillier {bits} bits" for bits in range(LEAST_BITS, MOST_BITS + 1)}
 
 
 def most_bytes(shape: tuple[int, ...], sums: int = 0) -> int:
-    """Return the most bytes of an array, or of so many sums over its rows, under the largest key."""
     columns = shape[1] if len(shape) == 2 else 1
     return 1024 + 2 * (MOST_BITS // 8) * (sums * columns if sums else prod(shape))
 

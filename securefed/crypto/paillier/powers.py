@@ -3,16 +3,9 @@
 The number of steps follows from public sizes: zeros cost as much as other exponents. Which table entry or
 bucket is read depends on the exponents, so caches may still show something.
 
-Half-size factors. Every base is x = r (1 + n e) mod n**2 with r = x mod n, and the e add up under products:
-
-    prod x_i ** t_i  =  prod r_i ** t_i  *  (1 + n * sum t_i e_i)
-
-The sum costs almost nothing, and a step with a factor below n costs 0.6 of one with a factor below n**2.
-
-Buckets (Pippenger): bases are multiplied into the bucket of their digit's magnitude, negative ones as
-inverses. Running products combine the buckets. Every bucket begins with the same filler, which is divided
-out, and 0 has a bucket that nobody reads. A count of multiplications picks the bits of a digit for each
-shape.
+Factors are below n where possible, and Pippenger's buckets collect equal digits of exponents (docs/proofs.md,
+products of powers). Every bucket begins with the same filler, which is divided out, and 0 has a bucket that
+nobody reads.
 
 Bases are units mod n**2, validated on arrival: GMP aborts the process on some calls with others.
 """

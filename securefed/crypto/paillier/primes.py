@@ -3,9 +3,8 @@
 Primes have the form p = 2 k r + 1 with r prime and k small. It gives the owner the factors of p - 1, and so a
 generator of Z_p*.
 
-A ciphertext of m is (1 + n m) * r**n mod n**2 with r uniform in Z_n*. The owner draws r**n from the same
-distribution mod p**2 and mod q**2, as powers of one fixed base from tables, or as p-th powers where the
-factors of p - 1 are not known (docs/proofs.md).
+docs/proofs.md says how an owner draws r**n mod n**2 with r uniform in Z_n*, the randomness of a ciphertext,
+faster than others: mod p**2 and mod q**2.
 
 Every residue mod p**2 is a (1 + p e) with a < p, and the e add up under products. Tables have (a, e), so that
 two table entries make one factor below p**2 without a reduction.
@@ -183,7 +182,6 @@ class Owner:
         return combined(mod_p, mod_q, self._p**2, self._q**2)
 
     def decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
-        """Return plaintexts mod n."""
         p, q = self._p, self._q
         return combined(_decrypted(ciphertexts, p, q), _decrypted(ciphertexts, q, p), p, q)
 
