@@ -5,26 +5,11 @@ is that of blind training: N = 4096 and q just above 2^104 (securefed.crypto.lat
 to at most 1 and then by 2^74, multipliers by up to 2^26. Products are not rescaled, so they are at 2^100. The
 room below q/2 is for sums. The room between the noise and 2^74 is for flooding at openings.
 
-*Slots.* Slot t of a polynomial is its value at zeta^(4t + 1), zeta = exp(i pi / N), t = 0 .. N/2 - 1. The
-sums over t = j, j + G, j + 2G, ... are again the slots of a polynomial: see `sums`. With w = FFT(slots) /
-(N/2) and w_k turned by zeta^-k, coefficient k is the real part and coefficient k + N/2 the imaginary part of
-w_k.
-
-*Layouts.* `RowLayout` has one value a slot. With F the columns rounded up to a power of two, a value is at
-slot (row * copies + copy) * F + column of its block. Arrays that do not fill a block are repeated (`copies`),
-so that one product serves several outputs. `SumLayout` is the layout of a contraction. A unit is one
-ciphertext whose slots contain products. The sums over the slots j, j + G, j + 2G, ... (G = groups) are the
-results. Multipliers are complex, with one output in the real and one in the imaginary part, and each copy
-takes another pair. So a unit has 2 * copies outputs in its 2G useful coefficients, at multiples of the stride
-(N/2)/G. An opening returns only these, so the requester gets sums over rows and nothing finer.
-
-*Merging* puts the useful coefficients of many units into one ciphertext (Chen, Dai, Kim and Song 2020):
-
-    merge(a, b) = (a + X^(s/2) b) + sigma(a - X^(s/2) b),   sigma: X -> X^(1 + 2N/s)
-
-sigma keeps X^(s k) and negates X^(s/2 + s k). So the useful coefficients, at multiples of s, are doubled and
-the others at their places cancel. sigma turns the key too, so a key switch follows. The doubling is undone in
-advance, by the inverse of 2^m modulo q for m merges in sequence. What has no partner is doubled alone.
+docs/proofs.md (places of values in CKKS) has the slots, and how merging puts the sums of many ciphertexts
+into one. `RowLayout` has one value a slot: (row * copies + copy) * F + column of its block, with F the
+columns rounded up to a power of two. Arrays that do not fill a block are repeated (`copies`), so that one
+product serves several outputs. `SumLayout` is the layout of a contraction: an opening returns only the
+coefficients that have sums over rows, so the requester gets nothing finer.
 """
 
 from __future__ import annotations
@@ -69,11 +54,7 @@ def coefficients(slots: Floats | Complex) -> Floats:
 
 
 def sums(useful: Floats, stride: int) -> Complex:
-    """Return the (..., G) sums over slots j, j + G, ... from (..., 2G) coefficients at multiples of `stride`.
-
-    The sum over x = 1 + 4j mod 4G of p(zeta^x) multiplies the coefficients at multiples of (N/2)/G by that:
-    the others cancel. They form a polynomial in a ring of 2G coefficients, and the sums are its slots.
-    """
+    """Return the (..., G) sums over slots j, j + G, ... from (..., 2G) useful coefficients."""
     groups = useful.shape[-1] // 2
     joined = (useful[..., :groups] + 1j * useful[..., groups:]) * _turn(groups)
     return np.asarray(np.fft.ifft(joined) * (groups * stride))
