@@ -1,14 +1,7 @@
 """A party's channel to one peer at one step of a round, and the keys of a run.
 
-Programs decide what to send and what to accept. A channel records facts for the transcript. No fact is
-secret, and none depends on a value.
-
-| fact | meaning |
-|---|---|
-| origin | source of the ciphertexts' randomness: fresh or re-randomised |
-| mask | fingerprints of a block's mask (securefed.transport.transcript), never the mask itself |
-| narrow | count of masks that are too small to hide anything; recorded only if there are any |
-| checks | checks that an arrival passed before it was used |
+Programs decide what to send and what to accept. A channel records facts for the transcript (docs/audit.md,
+transcripts). No fact is secret, and none depends on a value.
 """
 
 from __future__ import annotations
@@ -92,7 +85,6 @@ class Channel:
         return content
 
     async def hear(self, kind: str) -> bytes:
-        """Return the bytes of the next message."""
         return await self.link.receive(kind, self.peer, round=self.round, step=self.step)
 
     def checked(self, kind: str, *checks: str) -> None:

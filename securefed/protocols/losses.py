@@ -1,14 +1,12 @@
 """Losses f(H, y) of the generalised linear objective (equation 2), exact and as Taylor polynomials.
 
-H_i is the sum of the parties' H_i^k. y_i is -1 or +1, or any number for the linear loss. The *residual* is
-the paper's g(H_i, y_i) = df/dH_i of equation 4. Encryption allows only sums and products with known numbers.
-So a second-order Taylor polynomial around H = 0 replaces the loss (docs/protocols.md#what-is-optimised). Its
-residual is affine in H:
+y_i is -1 or +1, or any number for the linear loss. The *residual* is the paper's g(H_i, y_i) = df/dH_i of
+equation 4. Under encryption a Taylor polynomial replaces the loss (docs/protocols.md, what is optimised):
 
     taylor_residual = label_weight * y + margin_weight * H
 
 The logistic polynomial is close only near 0: its residual is off by at most |H|^3/48. Its minimum is not that
-of the exact loss. The squared hinge's polynomial is exact up to the margin, yH <= 1, and pulls back beyond.
+of the exact loss.
 """
 
 from __future__ import annotations

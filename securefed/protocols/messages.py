@@ -1,16 +1,7 @@
 """The table of messages: every kind, its purpose, its protection and what its receiver learns.
 
 A link refuses kinds that are not in this table. securefed.audit checks recorded runs against it.
-docs/protocols.md shows the table and gives the order of the messages.
-
-| protection | meaning |
-|---|---|
-| public | nothing to protect |
-| ciphertext | encrypted under a key that the receiver lacks |
-| masked | a re-randomised ciphertext of value + mask, for its key-holder |
-| opened | value + mask in the clear, for the party with the mask |
-| share | value + mask in the clear, for a party without the mask; two parties share the value |
-| result | a value for the party that may learn it |
+docs/protocols.md shows the table, says what the protections mean and gives the order of the messages.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """The paper's algorithms, learning rates, batches and stopping rules, as small values.
 
-    FedSGD()                                    Algorithm 1: one local step a round
-    FedBCD(local_steps=5)                       Algorithm 2, FedBCD-p: Q local steps, all parties at once
-    FedBCD(local_steps=5, order="sequential")   Algorithm 3, FedBCD-s: one party after the other
-    FedBCD(local_steps=50, proximal=0.1)        FedPBCD-p: with the pull back to where the round began
-
-One loop runs them all. Round t exchanges, and makes `local_steps` updates at the rate `rate(t)` on
-`Batches.batch(t)`, while the others' values stay fixed. Rounds count from 0. Nothing here depends on data:
-every party computes it for itself.
+One loop runs them all (docs/protocols.md, who updates when). Round t exchanges, and makes `local_steps`
+updates at the rate `rate(t)` on `Batches.batch(t)`, while the others' values stay fixed. Rounds count from 0.
+Nothing here depends on data: every party computes it for itself.
 """
 
 from __future__ import annotations
@@ -129,10 +124,9 @@ class InverseSqrtParties(_Rate):
 class Automatic(Declared):
     """A step for each party from the curvature of its own columns (securefed.protocols.steps).
 
-    Round t makes the returned fraction of that step: 1 with the full batch, and less with batches of a
-    `share` of the rows, since one says little about the others. An `accelerated` run makes longer steps and
-    adds `momentum(t)` of the last one: Chebyshev's recurrence, the fastest sure one for a quadratic loss
-    (docs/proofs.md). It restarts every `again` rounds, `restarts` times.
+    Round t makes the returned fraction of that step, less than 1 with batches of a `share` of the rows. An
+    `accelerated` run makes longer steps and adds `momentum(t)` of the last one (docs/proofs.md, accelerated
+    rounds). It restarts every `again` rounds, `restarts` times.
     """
 
     share: float = setting(1.0, number(above=0.0), "Part of the rows in a batch.")
@@ -156,12 +150,7 @@ class Automatic(Declared):
 
 
 def automatic_rounds(parties: int) -> int:
-    """Return the rounds of rounds="auto", from the public bound on accelerated rounds (docs/proofs.md).
-
-    F(theta_t) - min F is at most |theta*|^2 / (2 (2t + 1)^2) in the norm of P^-1. That norm has `parties`
-    times a party's own curvature. Where columns of parties do not cancel each other, it is below `parties`
-    times the fit's gain. Further rounds then change less than 1 / PRECISE of that gain.
-    """
+    """Return the rounds of rounds="auto" (docs/proofs.md, accelerated rounds)."""
     check_integer("parties", parties, least=1)
     return math.ceil((math.sqrt(PRECISE * parties) - 1.0) / 2.0)
 
@@ -186,15 +175,15 @@ class Batches:
     """The rows of each round's mini-batch, the same at every party that knows the seed.
 
     size=None takes all rows. Otherwise round t takes a random set of `size` rows in ascending order. With
-    fixed=True the rows are cut into batches once, and the rounds take them in turn: fixed batches reveal less
-    (docs/audit.md). Where `size` does not divide `rows`, the last batch repeats some rows of the one before.
-    Batches are public; they protect nothing. They come from Philox with the key (seed, t), a stream that
-    numpy keeps the same over its versions.
+    fixed=True the rows are cut into batches once, and the rounds take them in turn. Where `size` does not
+    divide `rows`, the last batch repeats some rows of the one before. Batches are public; they protect
+    nothing. They come from Philox with the key (seed, t), a stream that numpy keeps the same over its
+    versions.
 
     `holdout_rows` of the rows (see `held_out`) are held out until round `holdout_until`, and every batch is
-    all rows. In `folds` the held-out rows take turns. There is a model for each fold, which leaves it out:
-    `abreast` in the same rounds, or one after another in equal parts of these rounds. With two `stages` there
-    are further models, on targets that follow from the scores of the first (securefed.labels.base_model).
+    all rows. In `folds` (docs/protocols.md, few rows) the held-out rows take turns. A model for each fold
+    leaves it out: `abreast` in the same rounds, or one after another. With two `stages` there are further
+    models.
     """
 
     rows: int

@@ -1,13 +1,8 @@
 """Updates of a party's parameters: optimisers, and local steps of linear models that cannot diverge.
 
-With `learning_rate="auto"` the local problem of party k has K times its own curvature, or once where one
-party moves at a time. Its Q local steps are one matrix P (docs/proofs.md):
-
-    K_k = K (b/S) X_k'X_k + (l2 + mu) I,     eta = 1/lambda_max(K_k)
-    theta <- theta - P (X_k'g/S + l2 theta),     P = eta sum over q < Q of (I - eta K_k)^q
-
-Here b is the loss's curvature in H and S the number of rows. A party computes its step from its own columns
-and tells no other party. With mini-batches the curvature is that of all own rows.
+docs/proofs.md (steps that cannot diverge) has the curvature K_k of a party's local problem, its rate eta and
+the matrix P that makes its Q local steps: theta <- theta - P (X_k'g/S + l2 theta). A party computes its step
+from its own columns and tells no other party. With mini-batches the curvature is that of all own rows.
 """
 
 from __future__ import annotations
@@ -187,13 +182,8 @@ def _summed(curvature: Array, eta: float, steps: int) -> Array:
 def stable(problem: LocalProblem, parties: int, steps: int) -> float:
     """Return the largest constant rate at which rounds of `parties` such parties are sure to contract.
 
-    The local steps carry no overlap themselves. Suppose that the other parties' columns were the same. Then
-    along each own direction a round must remove more than none and less than twice what is there:
-
-        0 < (K x + l2) (1 - (1 - eta k)^Q) / k < 2,     k = x + l2 + mu.
-
-    The left half matters for even Q: past eta k = 2 steps grow without changing sign. `parties` is 1 where
-    one party moves at a time.
+    docs/proofs.md (given rates) has the condition. Its left half matters for even Q: past eta k = 2 steps
+    grow without changing sign. `parties` is 1 where one party moves at a time.
     """
     bound, values = math.inf, problem.values.tolist()
     if problem.vectors.shape[0] > problem.vectors.shape[1]:

@@ -1,7 +1,4 @@
-"""Openings of parameter gradients.
-
-    1. requester -> key-holder   opening-request: the sums, packed, re-randomised, under a fresh uniform mask
-    2. key-holder -> requester   opening: the same in the clear, still masked
+"""Openings of parameter gradients: a request under a fresh uniform mask, and the answer, still masked.
 
 The key-holder sees uniform numbers. The requester learns the aggregated gradient by its own parameters. The
 key-holder first counts each opening in the ledger, and refuses past the line. It derives the layout of the

@@ -1,13 +1,8 @@
 """Scores for the label party, blurred (protocols.scoring.blur). No party learns anything else.
 
-    linear     score-part      k -> label party        its part of H, encrypted
-               score-request   label party -> opener   the sum with its own part, masked
-               score-opening   opener -> label party   the sum, still masked
-    transfer   score-model     A -> B                  Phi under A's key
-               scores          B -> A                  Phi . u^B of each row, blurred, masked, and the mask
-
-In transfer the result is re-randomised and at a public scale. B cannot see into Phi. New ciphertexts are a
-new question with new noise, so A sends the same ones when it asks again.
+docs/protocols.md has the messages (own gradients). In transfer the result is re-randomised and at a public
+scale. B cannot see into Phi. New ciphertexts are a new question with new noise, so A sends the same ones when
+it asks again.
 """
 
 from __future__ import annotations

@@ -10,16 +10,8 @@ with multipliers from its own rows and parameters. The party opens the sums (nev
 own part. E stays fixed during the Q local steps: the stale H of FedBCD. Where the multipliers do not depend
 on the parameters (`is_linear`), one opening serves all Q steps.
 
-*Linear* (equation 2): E = residuals less the party's own part (S), multipliers = jacobian of its model.
-
-*Transfer*, two parties (docs/protocols.md#what-is-optimised). The gradient by u_i^B, times n, is
-C_i + w_i M u_i^B + 2 gamma u_i^B. So A sends only
-
-    C_i = -w_i y_i Phi / 2 - 2 gamma u_i^A   (n x h)   and   M = Phi Phi' / 4   (h x h),
-
-and B only u^B (n x h) and S = sum_i w_i u_i^B u_i^B' (h x h): one contribution of n + h rows and h columns.
-B opens its gradient, linear in C and M; A opens n dL/dPhi = -1/2 sum_i w_i y_i u_i^B + 1/4 S Phi. M is scaled
-by sqrt(n) and S by 1/sqrt(n), so that both blocks have multipliers of similar size.
+*Linear* (equation 2): E = residuals less the party's own part, multipliers = jacobian of its model.
+*Transfer*: E has n + h rows and h columns, C and M or u^B and S of docs/protocols.md (own gradients).
 """
 
 from __future__ import annotations

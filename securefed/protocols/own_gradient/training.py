@@ -1,11 +1,6 @@
 """Training that opens each party's own aggregated gradients, as in the paper, for every objective.
 
-A data party's round t (Algorithms 1 to 3):
-
-    parallel     exchange with all; Q local steps, with openings where the agreement has them
-    sequential   for each party in turn: it gets the others' newest contributions and makes its Q local steps
-
-docs/protocols.md#own-gradients has the messages. A local step is theta <- optimiser(theta, g + mu (theta -
+docs/protocols.md has the messages (own gradients). A local step is theta <- optimiser(theta, g + mu (theta -
 theta_start)), with g from opened sums and the party's own rows. The batch and the others' values stay fixed
 during the Q steps.
 
@@ -36,11 +31,7 @@ from securefed.transport import Link
 
 
 class Exchange:
-    """One party's part in the exchanges of a run, the paper's Exchange(U).
-
-    It brings encrypted contributions to H to the parties that need them: between two parties under their own
-    keys, through the label party (star), or from each to each (pairwise).
-    """
+    """One party's part in the exchanges of a run: contributions to H go, encrypted, to who adds them up."""
 
     def __init__(self, link: Link, agreement: Agreement, keys: Keyring, side: Side) -> None:
         self._link, self._agreement, self._keys, self._side = link, agreement, keys, side

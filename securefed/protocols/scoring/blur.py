@@ -1,18 +1,14 @@
 """Blurred scores: each scored party adds noise to its part, so that a score shows only its leading digits.
 
-The noise is uniform over one step of the public precision,
+    opened = exact + n,   n uniform in [-2**(w-1), 2**(w-1)) integer units,   w = fraction - precision bits
 
-    opened = exact + n,   n uniform in [-2**(w-1), 2**(w-1)) integer units,   w = fraction - precision bits,
-
-at the full resolution of the integers. Modulo 2**w the opened number is uniform and independent of the exact
-one, so it shows nothing below the precision. docs/proofs.md says why less does not suffice, and
-tests/audit/test_attack_scores.py finds columns from scores then.
+Modulo 2**w the opened number is uniform and independent of the exact one. docs/proofs.md says why less does
+not suffice (the line of the score ledger).
 
 Repeated questions must not average the noise away. So n is a keyed function (BLAKE2b under a secret of the
-scored party) of everything this party holds that determines the exact number. The same question gets the same
-answer. If the exact number may differ, by however little, the noise differs too: the difference of two scores
-under the same noise would be exact. Near-identical models scored on the same people still average.
-`score_ledger` counts that.
+scored party) of everything this party holds that determines the exact number. If the exact number may differ,
+by however little, the noise differs too: the difference of two scores under the same noise would be exact.
+Near-identical models scored on the same people still average: `score_ledger` counts that.
 """
 
 from __future__ import annotations

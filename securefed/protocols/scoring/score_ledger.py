@@ -1,31 +1,27 @@
 """The score ledger: how much of a person's row its scores have shown. Each scored party keeps one.
 
 A score at precision 2**-p that is opened modulo 2**m shows at most p + m bits, whatever the question. The
-ledger compares this with the entropy of the columns (securefed.data.columns). The line is drawn at half,
-since correlated columns hold less than each by itself (docs/proofs.md has measurements):
+ledger compares this with the entropy of the columns (docs/proofs.md says why the line is there):
 
     allowed = max(2, floor(bits that the columns hold / (MARGIN (p + m))))      scorings of one person
 
-The ledger warns past half of that and refuses past it. Two scorings are always answered: one measures the
-model on held-out people, the other is the model's use. Where the columns hold less than one score shows, the
-ledger warns at the first scoring: patterns of values then show as clusters of scores.
+The ledger warns past half of that and refuses past it. Where the columns hold less than one score shows, it
+warns at the first scoring: patterns of values then show as clusters of scores.
 
 The ledger counts *questions*: people, and all bytes of the question. The same question again has the same
-answer (protocols.scoring.blur) and costs nothing. Evaluations during training are questions too.
-
-One *scoring* may take several questions: chunks of rows, or folds that models of their own score. People with
-equal rows are not told apart, so each of them may be counted in several of these. That is still one scoring,
-and all its bits count. A scoring asks once at each of its *places* (a chunk of a round). Another question at
-the same place is another scoring: a label party could interrupt a run after every answer, and ask otherwise
-when it goes on. A run that goes back and asks anew at all of its places makes two scorings.
+answer (protocols.scoring.blur) and costs nothing. One *scoring* may take several questions: chunks of rows,
+or folds that models of their own score. People with equal rows are not told apart, so each may be counted in
+several of these. That is one scoring, and all its bits count. A scoring asks once at each of its *places* (a
+chunk of a round). Another question at the same place is another scoring: a label party could interrupt a run
+after every answer, and ask otherwise when it goes on. A run that goes back and asks anew at all of its places
+makes two scorings.
 
 With mode "off" the ledger counts all the same, and neither warns nor refuses. A dishonest label party can aim
 every opening at one person, so there is also a total over all people (`total_bits`).
 
-Records are rows of an SQLite database, in memory or in a file, each with a keyed checksum. A booking is one
-transaction. It is on disk before the scores that it is about leave, and no other process books in between.
-A file has a `.mark` beside it that says how many bookings there were. A ledger with fewer of them has lost
-some, and is refused. So is one under another key: it would find nobody.
+Records are rows of an SQLite database, each with a keyed checksum. A booking is one transaction, on disk
+before the scores that it is about leave. A file has a `.mark` beside it that says how many bookings there
+were. A ledger with fewer of them, or under another key, is refused.
 """
 
 from __future__ import annotations
@@ -401,7 +397,6 @@ class ScoreGuard:
         )
 
     def _marked(self) -> int:
-        """Return how many bookings there have to be."""
         mark = None if self._path is None else self._path.with_suffix(".mark")
         if mark is None or not mark.exists():
             return 0
