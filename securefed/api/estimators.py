@@ -1,11 +1,4 @@
-"""The estimators: an objective each.
-
-model = GeneralisedLinear().fit([Party("shop", X1), Party("bank", X2, labels=y)])    # equation 2
-model.predict_proba([Party("shop", X1_new), Party("bank", X2_new)])
-
-model = TransferLearner().fit([Party("shop", X_shop, ids=...), Party("bank", X_bank, labels=y, ids=...)])
-model.decision_function(Party("shop", X_new))      # scores of the shop's people, learnt by the bank alone
-"""
+"""The estimators: an objective each."""
 
 from __future__ import annotations
 

@@ -147,7 +147,6 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return self
 
     def _settings(self, parties: int = 2) -> Any:
-        """The settings of the run, checked."""
         kind = self.assembly.settings_class
         settings = kind(**{name: getattr(self, name) for name in declared(kind)})
         return settings.for_parties(parties)
@@ -405,7 +404,6 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     # Scores
 
     def _to_score(self, parties: Any) -> list[Party]:
-        """The rows to score: aligned, in the order of training."""
         return in_order(parties, self.parties_)
 
     def decision_function(self, parties: Any) -> Any:
@@ -428,7 +426,6 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return rows
 
     def _scores(self, rows: Sequence[Party]) -> Array:
-        """The scores of aligned rows."""
         return self._scored({party.name: party.transformed(self.transforms_[party.name]) for party in rows})
 
     def _scored(self, data: dict[str, PartyData]) -> Array:

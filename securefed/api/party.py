@@ -1,6 +1,5 @@
 """A party and its data, and the alignment of several parties' rows.
 
-`Party` takes what users have: the path of a CSV, Parquet or .npy file, a pandas frame, a numpy array, a list.
 `Party(...)` checks shapes, ids and labels. `fit` and `predict` read the columns, by the same rules as
 `securefed party` (securefed.data.readings). An error names the party, the column and the row.
 """
@@ -202,7 +201,6 @@ class Party:
         return self.labels
 
     def relabelled(self, labels: ArrayLike) -> Party:
-        """The party with these labels in place of its own."""
         return self._with(labels=self._labels(labels))
 
     def take(self, rows: NDArray[np.intp]) -> Party:
@@ -264,7 +262,6 @@ class Party:
 
 
 def _is_unnamed(columns: Sequence[str]) -> bool:
-    """Whether columns are only numbered."""
     return list(columns) == [str(place) for place in range(len(columns))]
 
 
@@ -311,7 +308,6 @@ def check_parties(parties: Iterable[Party]) -> list[Party]:
 
 
 def label_party(parties: Sequence[Party]) -> Party:
-    """The one party that has labels."""
     listed = check_parties(parties)
     if len(listed) < 2:
         raise DataError(f"parties: {len(listed)} given, at least 2 are needed")

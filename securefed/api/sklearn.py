@@ -60,7 +60,6 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return base
 
     def _groups(self, X: Any) -> dict[str, list[int]]:
-        """Return the places of each party's columns."""
         width = np.shape(X)[1]
         if self.columns is None:
             if width < 2:
@@ -116,7 +115,6 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return self
 
     def _answer(self, method: str, X: Any) -> NDArray[Any]:
-        """Return an answer of the model for every row of X, as an array."""
         check_is_fitted(self, "model_")
         return np.asarray(getattr(self.model_, method)(self._parties(self._table(X, reset=False))))
 

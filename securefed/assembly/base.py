@@ -47,7 +47,6 @@ FORMAT = 2
 
 
 def shard_file(party: str) -> str:
-    """Return the name of a party's file."""
     return f"shard-{party}.npz"
 
 
@@ -131,7 +130,6 @@ class PartyData:
 
 
 def known_rows(targets: Array) -> NDArray[np.bool_]:
-    """Say which rows have targets."""
     return np.asarray(~np.isnan(targets.reshape(len(targets), -1)).any(axis=1), dtype=np.bool_)
 
 

@@ -162,7 +162,6 @@ def _taken(values: Array | None, rows: Places) -> Array | None:
 
 
 def _people(data: PartyData, rows: Places) -> list[bytes] | None:
-    """Whom these rows are about."""
     names = None if data.ids is None else list(data.ids)
     return None if names is None else [names[row].encode() for row in rows]
 

@@ -40,8 +40,6 @@ NETWORK_RATE, ADAM_RATE = 0.5, 0.01
 
 
 class LinearAssembly(Assembly[LinearSettings]):
-    """From LinearSettings to models, agreement, programs and shards."""
-
     settings_class = LinearSettings
     estimator = "generalised-linear"
     needed = ("loss", "margin_bound", "fit_intercept")

@@ -43,8 +43,6 @@ CONSTANT = 8.0
 
 
 class TransferAssembly(Assembly[TransferSettings]):
-    """From TransferSettings to models, agreement, programs and shards."""
-
     settings_class = TransferSettings
     estimator = "transfer"
     needed = ("hidden", "activation", "activation_bound")

@@ -1,8 +1,4 @@
-"""What each party saw in a run, and checks of claims about it.
-
-    report = audit(result.transcripts, result.to_dict())     # of a run in this process
-    report = audit(*read_run(folder))                        # of a run directory
-    print(report.to_text())
+"""What each party saw in a run, and checks of claims about it (docs/audit.md).
 
 Attacks on what a party saw are in the checkout: research/attacks, tests/audit.
 """

@@ -119,7 +119,6 @@ class Schedule:
         return Due(peer, owner, "reply", when, size)
 
     def _product(self, owner: str, peer: str, product: Product, step: int, t: int = 0) -> Iterator[Due]:
-        """A product of the setup."""
         when = ("setup", t, step)
         yield from self._operand(owner, peer, product, when)
         windows = -(-len(self._blocks(product)) // WINDOW)

@@ -1,16 +1,9 @@
 """Claims: plain sentences about a run, each with a check of its transcripts that looks for violations.
 
-A claim is a function under `@claim`. It yields violations and returns what it examined. Here are claims about
-contents (nothing in the clear, everything fresh and under the right keys), about openings (only masked
-values, each mask once, only sums and scores, below the line) and about form (only named messages, all
-checked, one agreement). securefed.audit.blind has those about blind runs.
-
-The table of message kinds (securefed.protocols.messages) says what each kind may contain, and who may send it
-to which party and when.
-
-The parties write the transcripts themselves. Transcripts show mistakes of software and of configuration, and
-receipts whether both ends of a link tell the same story. They cannot show a malicious party that lies about
-itself consistently.
+A claim is a function under `@claim`. It yields violations and returns what it examined. securefed.audit.blind
+has those about blind runs. The table of message kinds (securefed.protocols.messages) says what each kind may
+contain, and who may send it to which party and when. docs/audit.md says what transcripts cannot show: a party
+that lies about itself consistently.
 """
 
 from __future__ import annotations

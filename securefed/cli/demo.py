@@ -152,7 +152,6 @@ def _folder(folder: Path | None) -> Path:
 
 
 def _facts(demo: DemoRun, objective: str) -> dict[str, Any]:
-    """Return everything that the table shows."""
     data = demo.data
     files = {name: RunDirectory(demo.run_folder(name), name).read() for name in demo.everybody}
     results = {name: result for name, (result, _) in files.items()}

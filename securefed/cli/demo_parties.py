@@ -148,7 +148,6 @@ class DemoRun:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what still runs."""
         for process in self._processes.values():
             process.terminate()
         try:

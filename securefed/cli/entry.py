@@ -1,8 +1,4 @@
-"""The command line: one parser, one module a command, and what an exit code means.
-
-    0   good
-    1   a run failed, or was stopped; where it can go on, the last line says how
-    2   what the user got wrong: one line on stderr that says what was given and what is allowed
+"""The command line: one parser and one module a command. docs/operations.md says what exit codes mean.
 
 Each command is a module with `add_arguments(parser)` and `run(args, terminal) -> int`. What `run` puts into
 `terminal.facts` is written for --json.

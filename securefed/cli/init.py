@@ -123,7 +123,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _parties(text: str | None, name: str, *, key_holder: bool) -> tuple[str, ...]:
-    """Who is in the run, from the command line."""
     if text is None:
         return ()
     parties = check_names("parties", [word.strip() for word in text.split(",")])

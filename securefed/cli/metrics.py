@@ -109,7 +109,6 @@ class Monitor:
                 self._present, self._threads = tuple, ()
 
     def answer(self, path: str) -> Answer | None:
-        """Return the answer to a GET of this path."""
         with self._lock:
             if path == "/metrics":
                 return 200, "text/plain; version=0.0.4; charset=utf-8", "".join(self._families())

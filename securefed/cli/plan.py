@@ -164,7 +164,6 @@ def _columns(text: str) -> dict[str, int]:
 
 
 def _show(scheme: str, table: list[Estimate], terminal: Terminal) -> None:
-    """Print the forecasts under one scheme."""
     fastest = best(table)
     terminal.result(f"\n{scheme}, {'reveals nothing' if table[0].reveal == 'nothing' else 'own gradients'}")
     terminal.result(HEAD)

@@ -1,14 +1,7 @@
-"""The types that a column may have, one entry each.
+"""The types that a column may have, one entry each: numbers, dates and words (docs/data.md).
 
-A type says how the text of a field is read and what its values become.
-
-| type   | read as                                  | becomes                                |
-|--------|------------------------------------------|----------------------------------------|
-| number | 1.5; 1,5 or 1.234,5; 1,234.5             | itself, a spline, or one-hot columns   |
-| date   | 2024-12-31, 31.12.2024; 31/12/2024       | an age in years; year, month, weekday  |
-| words  | anything else                            | one-hot columns                        |
-
-To add a type, add an entry to `TYPES`, or `register` one from outside of the package (docs/extending.md).
+A type says how the text of a field is read and what its values become. To add a type, add an entry to
+`TYPES`, or `register` one from outside of the package (docs/extending.md).
 """
 
 from __future__ import annotations

@@ -78,7 +78,6 @@ class FittedColumns:
         return rows.read(name, "a feature", kind=kind, missing=self.missing, reading=reading).values
 
     def scaled(self, numbers: Array) -> None:
-        """Cut and scale numbers in place."""
         for block in row_blocks(len(numbers)):
             inside = numbers[block] if not self.limits.size else np.clip(numbers[block], *self.limits)
             with np.errstate(over="ignore"):

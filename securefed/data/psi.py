@@ -1,33 +1,8 @@
 """Private set intersection: which people all parties have, in one agreed order, and nothing of the rest.
 
-One party, the first of the agreed order, is the hub; the others answer. With H the hash of an id's SHA-256 to
-Curve25519 (securefed.data.curve), a the hub's secret scalar and k_j party j's, all fresh for each run:
-
-    hub -> j    a H(x) for each of its ids x, shuffled, in blocks                       psi-blinded
-    j -> hub    k_j a H(x) for each, in the order received                              psi-evaluated
-    hub         undoes a and has k_j H(x), hence F_j(x), for its own ids and no others
-    j -> hub    tables in which F_j(y) opens a share s_j(y) for each of its own ids y   psi-table
-    hub         adds up what its x open in all tables: 0 if and only if all parties have x
-    hub -> j    F_j(x), cut to 16 bytes, for each common x                              psi-common
-
-The shares s_j(y) of one id add up to 0 over all parties but the hub and are otherwise random: each two of
-those parties agree on a key with each other (psi-seed). With two parties the one share is 0. The tables
-are oblivious (securefed.data.okvs): an id that is not in one opens noise, and noise and a share look
-alike. So the hub sees only whether *all* have x, and not who lacks it (Kolesnikov, Matania, Pinkas,
-Rosulek and Trieu 2017).
-
-What each party learns, if all follow the protocol and no two collude:
-
-- everybody: the ids that all parties have, which is the purpose; the agreed order is that of their SHA-256;
-- the hub: how many ids each other party has;
-- the others: how many ids the hub has; neither each other's number nor any intersection of fewer than all.
-
-What does not hold: a party can put in ids that it only guesses and learn whether they are common. The brake
-is a limit on how many ids a peer may put in (docs/threat-model.md). The hub together with one other party
-learns what the remaining ones share with the hub. A party that lies can make the result wrong; but the hub
-cannot name an id as common that it did not put in itself, for it would lack F_j.
-
-Values cut to 16 bytes meet by chance with probability n m / 2^128: below 2^-80 for 16 million ids a side.
+docs/protocols.md (alignment) has the steps, what each party learns, and what does not hold: a party that
+guesses ids, the hub together with one other party, a party that lies. The agreed order is that of the ids'
+SHA-256.
 
 Ids are worked on in blocks and lie in files (docs/performance.md has figures). A table holds the ids that a
 value of F_j puts into it, some 65,000, and has room for ten standard deviations more (missed with a chance

@@ -98,7 +98,6 @@ class Ray(Closing):
 
 
 def _done(function: Callable[[T], R], item: T) -> R:
-    """Run one piece of work."""
     return function(item)
 
 

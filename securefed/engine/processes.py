@@ -243,6 +243,5 @@ class Processes(Closing):
         return self._started
 
     def close(self) -> None:
-        """End the workers."""
         self._busy.clear()
         _end(self._started)

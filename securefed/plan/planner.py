@@ -1,26 +1,10 @@
 """The forecast of a run: ciphertexts, bytes, minutes and memory.
 
-The forecast comes from rehearsals of the real programs (securefed.plan.rehearsal) on the clock of real runs.
-Few rows are rehearsed, then more, until a run has all rows or the difference takes long enough. Everything
-that is sent and done grows in proportion, so the last two sizes give the others. With own gradients two
-rounds are rehearsed, and one and three local steps where each of them opens. A blind run has all its rounds,
-because they are prepared before the first one.
-
-Sizes of a blind run are exact: they follow from its agreement (securefed.audit.blind). Its times
-grow with its bytes, because the packing of ciphertexts depends on the rows. Sizes with own gradients are
-exact with all rows, else within 0.1%, of transfer learning under Paillier and 50 local steps within 3%.
-
-Only the number of rounds depends on the data. Local steps save rounds nearly in proportion, never all:
+docs/performance.md says what `securefed plan` computes from rehearsals of the real programs, how exact it is,
+and where these numbers come from. Only the number of rounds depends on the data. Local steps save rounds
+nearly in proportion, never all:
 
     R(Q) = max(R(1) / Q**alpha, floor * R(1))
-
-alpha = 0.8 comes from the paper's Table 2 (exponents 0.79 to 0.93), the floor of 0.15 from its Table 1 for
-linear models. Transfer learning has needed only 0.04.
-
-After its pass a blind run of d columns works on d x d matrices of shares (docs/performance.md has figures). A
-number is five limbs of eight bytes. Every matrix exists twice, as integers and as floating-point numbers.
-Runs that learn from held-out rows at the end have two matrices. Under RLWE the sums of one product are 4,096
-coefficients modulo five primes for every column of every matrix, twice while they are added.
 """
 
 from __future__ import annotations

@@ -54,7 +54,6 @@ def may_return(gone: PeerGone) -> bool:
 
 
 def why_it_ended(error: BaseException) -> str:
-    """Why an attempt ended, on one line."""
     text = plain_text(error)
     if isinstance(error, PeerLeft) and not may_return(error):
         return f"{text} ({error.peer}'s own last line says more, and it will be the same next time)"

@@ -1,32 +1,21 @@
 """To go on after an interruption: what a party keeps after each round, and what all parties conclude from it.
 
-One file has all checkpoints of a run, one record after another:
-
-    alignment    once, first: which of the party's rows are common, in the agreed order
-    round n      after round n: parameters (shares in blind training), optimiser, counters, sums, and what
-                 this round took
-
-A record is appended, and is on disk before the next round begins. The last few rounds count, since parties
-may be a round apart when one of them dies; all go back to the last one that every party has. Where parties
-may be further apart, older rounds count too, the fewer the older they are (`kept_rounds`). When the file has
-doubled it is replaced by one with the rounds that count. Each record is AES-256-GCM under a random key that
-lies beside the party's other keys, under its passphrase. The file's header is authenticated with each, so
-that a record of another party, run, start of the run or minor release is refused.
+One file has all checkpoints of a run. The first record is the alignment: which of the party's rows are
+common, in the agreed order. Then each round has one: parameters (shares in blind training), optimiser,
+counters, sums, and what this round took. A record is on disk before the next round begins. `kept_rounds` says
+which rounds count. When the file has doubled it is replaced by one with the rounds that count. Each record is
+AES-256-GCM under a random key that lies beside the party's other keys. The file's header is authenticated
+with each, so that a record of another party, run, start of the run or minor release is refused.
 
     magic 4 b"SFCP" | format 1 | header length 2 | header JSON | records
     record: length 8 | round 4 | whether an evaluation follows 1 | nonce 12 | ciphertext and tag
     encrypted: length 8 | JSON of facts and of the arrays' names, types and shapes | the arrays' bytes
 
 Each party tells all others, in its hello, how many numbers its model has and which rounds it has checkpoints
-of. Nothing of that is secret. From the same statements everybody draws the same conclusion:
-
-    all have a round of the same instance in common    go on after the latest such round
-    nobody has got beyond the first round              start anew; at most one round is lost
-    else                                               refuse: somebody has lost its checkpoints
-
-An *instance* is one start of a run from the beginning; the label party chooses its name. In lockstep a kill
-cannot leave two parties more than a round apart: the next exchange needs all of them. With a helper the other
-parties may be any number of rounds behind, and round 0 may be the latest that all have.
+of. Nothing of that is secret. From the same statements everybody draws the same conclusion (`decide`,
+docs/operations.md). An *instance* is one start of a run from the beginning; the label party chooses its name.
+In lockstep a kill cannot leave two parties more than a round apart: the next exchange needs all of them. With
+a helper the other parties may be any number of rounds behind.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
 """A party's keys on disk, all under one passphrase, and the signatures at the end of a run.
 
-    tls-key.skf, certificate.pem   who it is on the network (securefed.transport.identity)
-    checkpoint-key.skf             a random key for checkpoints; the secret of blurred scores follows from it
-    signing-key.skf                an Ed25519 key that signs transcripts; the TLS key vouches for it
-    he-<kind>.skf                  a secret key for runs that reveal own gradients; made only when asked for
-
-A run that reveals nothing makes its encryption keys itself, new ones for every attempt. Nothing of this is
-printed, and only the certificate is handed to anybody.
+docs/operations.md lists the files. The secret of blurred scores follows from the checkpoint key, and the TLS
+key vouches for the signing key. Blind runs make their encryption keys themselves, new ones for every attempt.
+Nothing of this is printed, and only the certificate is handed to anybody.
 
 When a run ends the parties tell each other signed statements about their transcripts, over connections that
-their certificates have authenticated. Each keeps the others' statements, countersigned
-(signatures-<party>.json). securefed.audit.verify says what is signed, and checks it.
+their certificates have authenticated. Each keeps the others' statements, countersigned.
+securefed.audit.verify says what is signed, and checks it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """A party's own data for a run: its file as numbers, which of its people all parties have, and its program.
 
-The private set intersection before a training or a prediction:
-
-    1. all parties with data        securefed.data.psi: the common ids, in one agreed order
-    2. label party -> helper        aligned: how many there are (a helper or key-holder has no ids)
-    3. label party -> other         labelled: for which of them it has labels (transfer learning)
-
-Each party with data learns which of its people all have. The party without data learns their number.
+After the private set intersection (docs/protocols.md, alignment) the label party tells a helper or
+key-holder, which has no ids, how many rows are common. In transfer learning it tells the other party for
+which of them it has labels.
 """
 
 from __future__ import annotations

@@ -12,11 +12,8 @@ round that they have in common. `Session.program` is what one meeting runs:
     6. write the party's part of the model, then the mark that the run is over
 
 A program ends only when its part is on disk, and an attempt ends only when all programs have: who is let go
-knows that everybody is done. In a run that reveals nothing every attempt makes new keys, a new pass over the
-rows and new random numbers. Only the shares of the model go on from a checkpoint.
-
-What the others get to know of this party besides the protocol's messages: its name, how many numbers its
-model has, and the rounds that it has checkpoints of.
+knows that everybody is done. Besides the protocol's messages the others get to know of this party: its name,
+how many numbers its model has, and the rounds that it has checkpoints of.
 """
 
 from __future__ import annotations
@@ -66,10 +63,8 @@ States = Mapping[str, ResumeState]
 class Session:
     """A party's part in one run, over all its attempts.
 
-    A party without data, of three or more, learns how many rows are in common. Where nothing is revealed it
-    is the helper: it holds the second shares of the model, has checkpoints of them, and keeps a part of the
-    finished model. Where own gradients are revealed it only holds the key, and has nothing that a run needs
-    to go on.
+    A party without data is the helper of a blind run or a key-holder. A helper holds second shares, has
+    checkpoints of them and keeps a part of the model. A key-holder has nothing that a run needs to go on.
     """
 
     def __init__(

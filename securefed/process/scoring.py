@@ -1,12 +1,8 @@
 """A joint prediction: the private intersection of the new rows, then encrypted scores, for the label party.
 
-    label party             learns the scores of the common rows
-    others                  learn which of their new rows are common
-    helper or key-holder    learns how many
-
-A model of a run that revealed nothing is scored on its shares, under the keys that lie in its parts; a helper
-takes part with its own. Other models are scored under the parties' encryption keys. Compared when they meet:
-the settings of the training, and the instance that made the model.
+docs/threat-model.md says who learns what. A blind model is scored on its shares, under the keys that lie in
+its parts; a helper takes part with its own. Other models are scored under the parties' encryption keys.
+Compared when they meet: the settings of the training, and the instance that made the model.
 
 Each party signs its transcript of the prediction. The label party's holds the hash of the file of scores, so
 that `securefed verify` finds a changed score.

@@ -105,7 +105,6 @@ def _comment(text: str) -> list[str]:
 
 
 def toml_value(value: Any) -> str:
-    """Write a value as TOML does."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + " }"
     return json.dumps(list(value) if isinstance(value, tuple) else value)

@@ -231,7 +231,6 @@ class ObjectiveSettings(Declared):
         return "AUC" if self.loss_function.binary else "R2"
 
     def cross_scheme(self) -> CrossScheme:
-        """The encrypted product of a blind run."""
         return cross_scheme(self.scheme, key_bits=self.option("key_bits"))
 
     def stopping(self) -> Stopping:
@@ -248,7 +247,6 @@ class ObjectiveSettings(Declared):
         return self
 
     def for_prediction(self) -> Self:
-        """The settings of a run that only predicts."""
         unused = {"batch_size", "local_model", "release"} & declared(type(self.protection)).keys()
         protection = replace(self.protection, **{name: DEFAULTS[name] for name in unused})
         return replace(self, protection=protection, monitoring=Monitoring())

@@ -176,7 +176,6 @@ class PartyFile:
         return self.folder / self.own.keys
 
     def check(self) -> None:
-        """Raise SettingError where the tables do not go together."""
         name, shared = self.own.name, self.shared
         due = [each for each in shared.everybody if each != name]
         if set(self.peers) != set(due):

@@ -164,7 +164,6 @@ class RunSettings(Declared):
 
     @property
     def reveal(self) -> str:
-        """What training shows a party."""
         return self.settings.protection.reveal
 
     @property
