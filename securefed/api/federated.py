@@ -253,7 +253,6 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return data, rows, labelled
 
     def _wishes(self, settings: ObjectiveSettings, party: Party) -> LabelOptions:
-        """What the label party wants of its rows."""
         options = getattr(settings, "labels", Labels())
         wishes: LabelOptions = options.options(
             weighted=party.weights is not None, offset=party.offset is not None

@@ -204,7 +204,6 @@ class Party:
         return self._with(labels=self._labels(labels))
 
     def take(self, rows: NDArray[np.intp]) -> Party:
-        """The party with these rows only, in this order."""
         frame = hasattr(self.features, "iloc")
         features = self.features.iloc[rows] if frame else take_rows(self.features, rows)
         parts = {name: getattr(self, name) for name in ("ids", "labels", "weights", "offset", "_row_numbers")}
@@ -242,7 +241,6 @@ class Party:
         return self._data(numbers, columns)
 
     def _data(self, numbers: Array, columns: FittedColumns) -> PartyData:
-        """The rows with prepared columns, as programs take them."""
         return PartyData(
             features=numbers,
             untransformed=columns.untransformed,

@@ -1,11 +1,8 @@
 """One joined table in scikit-learn's manner: for `cross_val_score`, `GridSearchCV` and pipelines.
 
-    model = VerticalClassifier(columns={"shop": ["visits", "basket"], "bank": ["income", "age"]})
-    search = GridSearchCV(model, {"estimator__l2": [0.01, 0.1]}).fit(X, y)
-
-They simulate all parties in this process, for people who have all columns in one place and choose settings.
-Every fit is a whole run. Answers are arrays, as scikit-learn expects. `model_` is the estimator of the run;
-its `coef_` has coefficients by party and column.
+They simulate all parties in this process, for people who have all columns in one place and choose settings
+(docs/choosing.md has an example). Every fit is a whole run. Answers are arrays, as scikit-learn expects.
+`model_` is the estimator of the run; its `coef_` has coefficients by party and column.
 """
 
 from __future__ import annotations
@@ -26,8 +23,6 @@ from securefed.labels.label_model import LEAST_ROWS
 
 
 class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """The fits and answers of both adapters."""
-
     _loss: ClassVar[str]
 
     def __init__(

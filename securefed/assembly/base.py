@@ -350,5 +350,4 @@ def register(assembly: type[Assembly[Any]], objective: Objective | None = None) 
 
 
 def assembly_of(settings: ObjectiveSettings, scheme: CrossScheme | None = None) -> Assembly[Any]:
-    """Return the assembly of these settings."""
     return ASSEMBLIES[check_choice("objective", settings.objective, ASSEMBLIES)](settings, scheme)

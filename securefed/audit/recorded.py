@@ -272,7 +272,6 @@ class Result(Protocol):
 
 
 def write_transcripts(folder: str | PathLike[str], result: Result) -> None:
-    """Write result.json and the transcripts."""
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     write_json(where / RESULT, result.to_dict())

@@ -82,8 +82,6 @@ LEAST_FILE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
-
     about: str
     verdict: str
     text: str
@@ -165,7 +163,6 @@ def _data(party: PartyFile) -> Findings:
 
 
 def _told(targets: Any, side: LabelModel) -> str:
-    """Labels in words."""
     if side.classes is None:
         return f"numbers from {np.nanmin(targets) * side.scale + side.mean:g} to " + (
             f"{np.nanmax(targets) * side.scale + side.mean:g}, mean {side.mean:g}"

@@ -102,7 +102,6 @@ class DemoData:
 
 
 def demo_data(parties: int, seed: int) -> DemoData:
-    """Return the data of so many parties."""
     bunch = load_breast_cancer()
     labels = bunch.target.astype(np.int64)
     rest = [column for column in range(bunch.data.shape[1]) if column not in CLINIC]

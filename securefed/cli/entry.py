@@ -48,7 +48,6 @@ class Stopped(SecurefedError):
 
 
 def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """The parser with these commands filled in."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="securefed", description=DESCRIPTION, epilog=EPILOGUE, formatter_class=raw

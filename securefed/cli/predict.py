@@ -114,7 +114,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _lines(facts: dict[str, Any], label_party: str) -> Iterator[str]:
-    """Yield what a person wants to know first."""
     if facts["scores"] is not None:
         yield f"scores      {facts['scores']}: {facts['rows']:,} of {facts['given']:,} rows were in common"
     elif facts["given"]:

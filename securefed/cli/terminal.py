@@ -313,7 +313,7 @@ class Progress:
             self._renew()
 
     def hidden(self) -> Any:
-        """For the time of a line above it."""
+        """Hide the line of progress while a line is printed above it."""
         return self._bar.external_write_mode(file=self._terminal.err)
 
     def close(self) -> None:

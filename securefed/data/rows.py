@@ -274,7 +274,7 @@ def _separator(stream: TextIO) -> str:
 
 @contextmanager
 def _readable(path: Path, wrong: str = "cannot be read", *errors: type[Exception]) -> Iterator[None]:
-    """What goes wrong with a file becomes one line."""
+    """Turn what goes wrong with a file into an error of one line."""
     kinds: tuple[type[Exception], ...] = (OSError, *errors)
     try:
         yield
@@ -285,7 +285,7 @@ def _readable(path: Path, wrong: str = "cannot be read", *errors: type[Exception
 
 @contextmanager
 def reading_text(path: Path) -> Iterator[TextIO]:
-    """Open a text file; what is wrong with it becomes one line."""
+    """Open a text file; what is wrong with it becomes an error of one line."""
     try:
         with _readable(path), path.open(encoding="utf-8-sig", newline="") as stream:
             yield stream

@@ -170,7 +170,6 @@ class Signatures:
         return self._keys.signing_key.sign(purpose + canonical(value)).hex()
 
     def to_facts(self) -> dict[str, Any]:
-        """Return what the peers are told."""
         return {"statement": self._statement, "signature": self._signature}
 
     def to_file(self, heard: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -39,7 +39,6 @@ Listener = Callable[[str, Mapping[str, Any]], None]
 
 
 def start_transcript(path: Path, party: str, run: str, events: Events | None = None) -> Transcript:
-    """Return a new one, with a file that it is written to."""
     transcript = Transcript(party, run, None if events is None else events.on_entry)
     transcript.stream_to(path)
     return transcript
@@ -182,7 +181,6 @@ class RunRecorder:
             self.write(state.number + 1, None)
 
     def on_round(self, state: Round) -> None:
-        """Write a checkpoint after each round."""
         with state.link.activity("checkpoint"):
             point = self._totals.timeline.add(state)
             if not self.agreement.evaluates_after(state.number):

@@ -141,7 +141,6 @@ class Scoring:
         self.directory.prediction_alignments.unlink(missing_ok=True)
 
     def facts(self) -> dict[str, Any]:
-        """Return what to tell the others in the next attempt."""
         return {"rows": None if self._rows is None else self._rows.count}
 
     def finished_before(self) -> None:
@@ -205,7 +204,6 @@ class Scoring:
         return scores
 
     def _data(self, rows: NDArray[np.intp]) -> PartyData | None:
-        """This party's columns of the common people."""
         own, shard = self._rows, self._shard
         if own is None or own.features is None or shard.columns is None:
             return None

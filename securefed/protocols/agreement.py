@@ -216,7 +216,6 @@ class Agreement:
 
     @property
     def others(self) -> list[str]:
-        """Everybody but the label party."""
         return [name for name in self.everybody if name != self.label_party]
 
     @property
@@ -297,7 +296,6 @@ class Agreement:
         return (rows, self.width) if objective.wide or self.width > 1 else (rows,)
 
     def unknowns(self) -> int:
-        """Count the secrets that stay fixed between two exchanges."""
         return get_objective(self.objective).unknowns(self.batches.effective_size, self.width)
 
     def to_dict(self) -> dict[str, Any]:

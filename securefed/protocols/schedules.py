@@ -270,7 +270,6 @@ class Batches:
 
     @property
     def fold_sizes(self) -> list[int]:
-        """Held-out rows of each fold."""
         return [len(part) for part in np.array_split(np.arange(self.holdout_rows), self.folds)]
 
     @property

@@ -104,7 +104,6 @@ class Labels(Declared):
     )
 
     def options(self, *, weighted: bool, offset: bool) -> LabelOptions:
-        """What training has to know of it."""
         family = check_family(self.family)
         return LabelOptions(self.class_weight, family, weighted, offset, start=True)
 
@@ -198,7 +197,6 @@ class ObjectiveSettings(Declared):
 
     @property
     def blind(self) -> bool:
-        """Whether nothing is revealed."""
         return isinstance(self.protection, Blind)
 
     @property
@@ -208,7 +206,6 @@ class ObjectiveSettings(Declared):
 
     @property
     def loss_function(self) -> Loss:
-        """What labels and scores are about."""
         return get_loss("logistic")
 
     @property

@@ -147,8 +147,6 @@ class DataSettings(Labels, Policy):
 
 @dataclass(frozen=True)
 class PartyFile:
-    """A whole party.toml."""
-
     path: Path
     own: OwnSettings
     shared: RunSettings

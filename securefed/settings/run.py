@@ -66,7 +66,6 @@ class RunSettings(Declared):
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
-        """From the table [run]."""
         for key in ("name", "parties"):
             if key not in table:
                 raise SettingError(f"[run]: {key} is missing")

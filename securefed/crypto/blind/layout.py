@@ -149,7 +149,6 @@ class Layout:
 
 @cache
 def layout(product: Product) -> Layout:
-    """Choose the panels of a product by cost."""
     whole, left = product.left // DEGREE * DEGREE, product.left
     panels = [_best(product, first, first + DEGREE)[1] for first in range(0, whole, DEGREE)]
     if rest := left - whole:

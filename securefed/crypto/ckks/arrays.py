@@ -84,7 +84,6 @@ def answer_bytes(layout: CkksLayout) -> int:
 
 
 def residue_bytes(count: int) -> int:
-    """Return the size of so many numbers modulo q."""
     return size_in_bytes(count, len(PRIMES))
 
 

@@ -93,8 +93,6 @@ class Placed:
 
 @dataclass
 class RowLayout(Placed):
-    """One value a slot."""
-
     code = 0
     levels = 0
 

@@ -187,7 +187,6 @@ class Owner:
 
 
 def _decrypted(ciphertexts: Sequence[mpz], p: mpz, q: mpz) -> list[mpz]:
-    """Return plaintexts mod p."""
     # c**(p-1) = 1 + m n (p-1) = 1 - m q p mod p**2, hence m = -(that - 1)/p / q mod p.
     factor, square = gmpy2.invert(-q, p), p * p
     powers = gmpy2.powmod_base_list([c % square for c in ciphertexts], p - 1, square)
