@@ -55,7 +55,7 @@ def guard_arrays(guard: ScoreGuard | None) -> Arrays:
 
 
 def take_guard(name: str, arrays: Arrays) -> ScoreGuard:
-    """The same from a shard that was read; it is taken out of it."""
+    """Return the score guard of a shard that was read, and remove it from the arrays."""
     try:
         bits = float(arrays.pop("score_bits"))
         key, ledger = arrays.pop("score_key").tobytes(), arrays.pop("score_ledger").tobytes()

@@ -43,7 +43,7 @@ from securefed.transport import Link, Program
 PUBLIC = "public"
 Arrays = dict[str, NDArray[np.generic]]
 FORMAT = 2
-"""Of the files; raised when an older release could not read a part rightly."""
+"""The format of the files. A new number keeps older releases from reading a part wrongly."""
 
 
 def shard_file(party: str) -> str:

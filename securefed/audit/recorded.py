@@ -233,7 +233,7 @@ class Receipt:
 
 
 def receipts(recorded: Recorded) -> list[Receipt]:
-    """Return a receipt for each pair that has a transcript here."""
+    """Return a receipt for each pair of parties that have a transcript here."""
     listed, here = [], recorded.transcripts
     for pair in combinations(recorded.agreement.everybody, 2):
         first, second = sorted(pair, key=lambda name: name not in here)

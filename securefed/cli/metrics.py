@@ -28,9 +28,9 @@ from securefed.transport.identity import parse_address
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MOST_REQUEST = 4096
 REQUEST_SECONDS = 2.0
-"""For all of a request, and for all of an answer."""
+"""Seconds for all of a request, and for all of an answer."""
 MOST_CALLERS = 64
-"""At a time. One more ends the oldest."""
+"""Callers at a time. One more ends the oldest."""
 STATES = ("starting", "waiting", "aligning", "training", "finished", "failed")
 READY = ("aligning", "training", "finished")
 AFTER = {

@@ -163,16 +163,16 @@ class Terminal:
         return renewable and not self._json_lines and not self.quiet
 
     def result(self, text: str, *, colour: str | None = None) -> None:
-        """What the command was for: to stdout, quiet or not."""
+        """Print the result of the command to stdout, quiet or not."""
         self._print(_harmless(text), self._out, colour, needed=True)
 
     def say(self, text: str, *, colour: str | None = None) -> None:
-        """What happens: to stderr, unless quiet."""
+        """Print what happens to stderr, unless quiet."""
         if not self.quiet:
             self._write(text, colour)
 
     def detail(self, text: str) -> None:
-        """More of it, with --verbose."""
+        """Print to stderr what happens in detail, with --verbose."""
         if self.verbose:
             self._write(text, "soft")
 
@@ -180,7 +180,7 @@ class Terminal:
         self._write(text if self._json_lines else f"note: {text}", "yellow", "warning")
 
     def error(self, text: str) -> None:
-        """The last word; what was in progress is over."""
+        """Print an error as the last word, and end the line of progress."""
         if self.shown is not None:
             self.shown.close()
         self._write(text, "red", "error")

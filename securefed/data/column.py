@@ -72,7 +72,7 @@ class Column:
 
     @property
     def names(self) -> list[str]:
-        """Of the numbers that it becomes."""
+        """The names of the numbers that it becomes."""
         names = [self.name] if self.linear and self.kind == "number" else []
         names += [
             f"{self.name}~{i + 1}" for i in range(len(self.knots) + DEGREE - 2 if len(self.knots) else 0)

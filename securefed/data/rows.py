@@ -331,7 +331,7 @@ def _npy_blocks(path: Path, chosen: Collection[str]) -> Blocks:
 
 
 def _version(path: Path) -> tuple[int, int, int]:
-    """What a file has another one of when it was written again."""
+    """Return what changes when a file is written again: inode, size and time."""
     with _readable(path):
         status = path.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns

@@ -85,7 +85,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "relu": Activation(lambda z: np.maximum(z, 0.0), lambda z: (z > 0.0).astype(np.float64)),
 }
 IDENTITY = Activation(lambda z: z, np.ones_like)
-"""Of a last layer whose output is the model's."""
+"""The activation of a last layer, whose output is the model's."""
 
 
 def get_activation(name: str) -> Activation:

@@ -41,7 +41,7 @@ from securefed.transport.identity import (
 CHECKPOINT_KEY, SIGNING_KEY = "checkpoint-key.skf", "signing-key.skf"
 LABELS = {CHECKPOINT_KEY: "securefed checkpoints", SIGNING_KEY: "securefed transcripts"}
 KEY_LENGTH = 32
-"""Bytes of both: AES-256, and the seed of an Ed25519 key."""
+"""Bytes of a checkpoint key (AES-256), and of the seed of an Ed25519 key."""
 SAVE_EVERY = 1000
 """Openings after which a CKKS key is written again: its file counts them, and a key answers so many."""
 

@@ -113,7 +113,7 @@ def label_arrays(
 def take_labels(
     arrays: dict[str, NDArray[np.generic]], shared: RunSettings
 ) -> tuple[LabelModel | None, dict[str, Any] | None]:
-    """The same from a file of arrays; it is taken out of them."""
+    """Return what `label_arrays` wrote, and remove it from the arrays of a file."""
     if "classes" not in arrays:
         return None, None
     names: list[Any] | None = json.loads(str(arrays.pop("classes")))

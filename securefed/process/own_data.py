@@ -45,7 +45,7 @@ class OwnData(PartyData):
     rows: Rows
     preparation: FittedColumns
     digest: str
-    """Of the file."""
+    """The SHA-256 of the file."""
 
 
 def check_labels(
@@ -213,7 +213,7 @@ async def _share_labelled(link: Link, shared: RunSettings, labelled: NDArray[np.
 
 
 async def hear_count(link: Link, label_party: str) -> int:
-    """The part of the party without data."""
+    """Receive the number of common people, at a party without data."""
     with link.off_the_clock(PHASE):
         blob = await link.receive("aligned", label_party)
     if len(blob) != COUNT_BYTES:

@@ -202,11 +202,11 @@ class RunRecorder:
 
     @property
     def totals(self) -> RunTotals:
-        """Of all attempts, as of now."""
+        """The totals of all attempts, as of now."""
         evaluation = self._link.paused.since(self._totals.alignment)
         return replace(self._totals, evaluation=evaluation, activities=dict(self._link.activities))
 
     @property
     def path(self) -> ClockPath:
-        """Of the whole run, as of now."""
+        """The clock of the whole run, as of now."""
         return self._totals.timeline.path(self._link.path)

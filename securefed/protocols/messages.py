@@ -109,7 +109,7 @@ scores: scores and the mask they are under | the scores, to the label party
 """
 """What a message carries, and what it reveals to its receiver."""
 MODEL_LIMBS = 3
-"""Of a model's share that are uniform. A product is truncated last, so the bits above 70 are not."""
+"""Limbs of a model's share that are uniform. A product is truncated last, so the bits above 70 are not."""
 LOOKS = {
     "operand": "ciphertext",
     "reply": "ciphertext",

@@ -20,10 +20,10 @@ REASONS = {
 """Why a training was over, in words."""
 
 MOST_CLASSES = 20
-"""Of a table of which was taken for which."""
+"""The most classes of a confusion table that the page shows."""
 
 SIDE = 340
-"""Of a plot in the unit square."""
+"""Pixels of a side of a plot in the unit square."""
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 26, 44
 QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 

@@ -63,7 +63,7 @@ class Timeline:
         return point
 
     def resumed(self, transcript: Transcript) -> None:
-        """What the transcript holds already is in the points already."""
+        """Skip the entries that a transcript holds already: they are in the points."""
         self._read = len(transcript.entries)
 
     def path(self, link_path: Path) -> Path:

@@ -44,9 +44,9 @@ from securefed.settings.protection import DEFAULTS, Blind, Plain, Protection, ch
 from securefed.transport import get_network
 
 LEAST_PENALTY = 1e-4
-"""Of l2="auto": with more rows a penalty changes no prediction, but without one parameters have no bound."""
+"""The least l2 of "auto". With more rows a penalty changes no prediction, but parameters need a bound."""
 FEW_COLUMNS = 20
-"""Of l2="auto": each further column weighs half a row more. docs/choosing.md says what it was chosen by."""
+"""Each further column weighs half a row more in l2="auto" (docs/choosing.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from securefed.crypto.ckks.keys import CkksPublicKey
 
 LABEL = b"ckks"
-"""Of the c1 that a seed expands to."""
+"""The label of the c1 that a seed expands to."""
 _DIGEST_BYTES = 16
 _HEAD = struct.Struct("<dd")
 
