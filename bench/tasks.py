@@ -60,8 +60,22 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "eta": 0.01,
         "held_out": 7500,
     },
-    "credit-overlap-blind": {"overlap": 100, "labelled": 1000, "l2": None, "held_out": 7500, "raw": False},
-    "credit-held-out-blind": {"overlap": 2000, "labelled": 6000, "l2": None, "held_out": 7500, "raw": False},
+    "credit-overlap-blind": {
+        "overlap": 100,
+        "labelled": 1000,
+        "l2": 1e-6,
+        "gamma": 0.0,
+        "held_out": 7500,
+        "raw": False,
+    },
+    "credit-held-out-blind": {
+        "overlap": 2000,
+        "labelled": 6000,
+        "l2": None,
+        "gamma": None,
+        "held_out": 7500,
+        "raw": False,
+    },
     "credit-linear": {"batch": 1024, "eta": 0.1, "l2": 1e-3, "held_out": 7500},
     "mimic": {"parties": 2, "batch": 64, "eta": 0.015, "split": "test"},
     "mnist": {
@@ -74,7 +88,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "split": "test",
     },
     "nus": {"overlap": 4000, "labelled": 5000, "hidden": 64, "eta": 0.05, "held_out": 4000},
-    "nus-blind": {"overlap": 4000, "labelled": 5000, "l2": None, "held_out": 4000},
+    "nus-blind": {"overlap": 4000, "labelled": 5000, "l2": None, "gamma": None, "held_out": 4000},
 }
 EXACT = 1e6
 """A bound on margins that nothing reaches: in plain nothing is encoded."""
@@ -145,7 +159,9 @@ def _blind(spec: Spec, given: dict[str, Any]) -> Task:
 def _blind_recipe(spec: Spec, given: dict[str, Any]) -> TransferAssembly:
     scheme = "ckks" if spec.scheme == "plain" else spec.scheme
     protection = Blind(scheme=scheme, score_precision=MOST_PRECISION, key_bits=spec.key_bits)
-    return TransferAssembly(TransferSettings(**_shared(spec), protection=protection, l2=given["l2"]))
+    return TransferAssembly(
+        TransferSettings(**_shared(spec), protection=protection, l2=given["l2"], gamma=given["gamma"])
+    )
 
 
 @lru_cache(maxsize=4)
