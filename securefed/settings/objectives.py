@@ -363,7 +363,7 @@ class TransferSettings(ObjectiveSettings):
         None,
         optional(number(least=0.0)),
         "Weight of the squared distance between the two representations of a shared person. Left out: 0.125 "
-        "in a blind run, 0.03 with three classes or more; else 0.05 / 32.",
+        "in a blind run, 0.03 with three classes or more, less beyond 300 shared people; else 0.05 / 32.",
         example=0.125,
     )
 
@@ -379,10 +379,11 @@ class TransferSettings(ObjectiveSettings):
 
     def blind_weights(self, rows: int, outputs: int) -> tuple[float, float]:
         """Return gamma and l2 of a blind run; left out, l2 weighs like five shared people, or like one where
-        there are several classes.
+        there are several classes. Beyond 300 shared people gamma falls: their labels say more than A's fit.
         """
         several = outputs > 1
-        gamma = (0.03 if several else 0.125) if self.gamma is None else self.gamma
+        usual = (0.03 if several else 0.125) * min(1.0, 300 / rows)
+        gamma = usual if self.gamma is None else self.gamma
         people = 1.0 if several else 5.0
         l2 = people * self.loss_function.margin_weight / rows if self.l2 is None else self.l2
         return float(gamma), float(l2)

@@ -118,6 +118,14 @@ def test_gamma_weighs_the_own_fit() -> None:
     assert TransferSettings(gamma=1.0, l2=0.5).blind_weights(100, 3) == (1.0, 0.5)
 
 
+def test_beyond_300_shared_people_the_own_fit_weighs_less() -> None:
+    settings = TransferSettings()
+    for outputs, usual in ((1, 0.125), (3, 0.03)):
+        assert settings.blind_weights(300, outputs)[0] == usual
+        assert settings.blind_weights(3000, outputs)[0] == pytest.approx(usual / 10)
+    assert TransferSettings(gamma=0.5).blind_weights(3000, 1)[0] == 0.5
+
+
 def test_what_cannot_be_done_is_refused_by_name() -> None:
     with pytest.raises(SettingError, match="learning_rate: 60 given, a blind run takes 'auto'"):
         TransferSettings(learning_rate=60)
