@@ -14,7 +14,7 @@ from bench.simulate import Task, Transfer
 from securefed import OwnGradient
 from securefed.plan.planner import RoundsModel, estimates
 from securefed.plan.rehearsal import Scenario
-from securefed.transport import Network
+from securefed.transport.message import Network
 
 FLOOR = 0.04
 """Transfer learning saves rounds down to a small part of FedSGD's (the planner's documentation)."""

@@ -56,7 +56,8 @@ from securefed.settings.protection import (
     protection_from_words,
     warn_of_words,
 )
-from securefed.transport import LocalRun, Program, get_network, run_local
+from securefed.transport.link import LocalRun, Program, run_local
+from securefed.transport.message import get_network
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]

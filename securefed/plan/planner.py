@@ -26,7 +26,7 @@ from securefed.errors import SettingError
 from securefed.plan.rehearsal import Scenario, rehearse
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.own_gradient.openings import refusal
-from securefed.transport import Network, get_network
+from securefed.transport.message import Network, get_network
 
 PRACTICAL_COLUMNS = 2000
 """Columns of all parties together that take less than a minute on two cores."""

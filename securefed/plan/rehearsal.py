@@ -30,7 +30,8 @@ from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import algorithm
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.objectives import ObjectiveSettings
-from securefed.transport import LocalRun, Message, Network, Path, run_local
+from securefed.transport.link import LocalRun, run_local
+from securefed.transport.message import Message, Network, Path
 
 STEADY = 2
 """Rehearsed rounds of own gradients: the last is like all that follow the first."""

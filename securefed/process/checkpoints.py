@@ -46,7 +46,7 @@ from securefed.files import (
     write_atomically,
 )
 from securefed.protocols.schedules import Reason
-from securefed.transport.network import Malformed
+from securefed.transport.message import Malformed
 
 MAGIC = b"SFCP"
 FORMAT = 5

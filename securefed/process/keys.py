@@ -30,13 +30,13 @@ from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
 from securefed.errors import KeyFileError, SettingError, WrongPassphrase
 from securefed.protocols.scoring.blur import KEY_BYTES
 from securefed.settings.party import PartyFile
-from securefed.transport import Transcript
 from securefed.transport.identity import (
     KEY_FILE,
     Certificate,
     Identity,
     check_validity,
 )
+from securefed.transport.transcript import Transcript
 
 CHECKPOINT_KEY, SIGNING_KEY = "checkpoint-key.skf", "signing-key.skf"
 LABELS = {CHECKPOINT_KEY: "securefed checkpoints", SIGNING_KEY: "securefed transcripts"}

@@ -31,7 +31,7 @@ from securefed.process.checkpoints import ResumeState
 from securefed.protocols.agreement import Agreement, Member
 from securefed.settings.party import DataSettings, PartyFile
 from securefed.settings.run import RunSettings
-from securefed.transport import Link
+from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage
 
 Array = NDArray[np.float64]

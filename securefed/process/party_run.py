@@ -49,8 +49,9 @@ from securefed.protocols.loop import Outcome, PartyContext, PartyLoop, Round
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.report.summary import PartyAccount
 from securefed.settings.party import PartyFile
-from securefed.transport import Path, Transcript
-from securefed.transport.network import NetworkLink
+from securefed.transport.message import Path
+from securefed.transport.network.run import NetworkLink
+from securefed.transport.transcript import Transcript
 
 LITTLE = 0.05
 """A smaller part of the own people in common is told."""

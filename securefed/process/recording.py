@@ -25,8 +25,9 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.schedules import Reason
 from securefed.report.summary import RoundPoint, Timeline
-from securefed.transport import Entry, Link, Transcript
-from securefed.transport import Path as ClockPath
+from securefed.transport.link import Link
+from securefed.transport.message import Path as ClockPath
+from securefed.transport.transcript import Entry, Transcript
 
 ROUNDS = ("training", "evaluation")
 """Phases that belong to a round."""

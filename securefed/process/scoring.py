@@ -41,9 +41,10 @@ from securefed.process.recording import Events, start_transcript
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.own_gradient.sides import TransferScorer
 from securefed.settings.party import PartyFile
-from securefed.transport import Path as ClockPath
-from securefed.transport import Transcript
-from securefed.transport.network import Malformed, NetworkLink
+from securefed.transport.message import Malformed
+from securefed.transport.message import Path as ClockPath
+from securefed.transport.network.run import NetworkLink
+from securefed.transport.transcript import Transcript
 
 Array = NDArray[np.float64]
 KEY_ID_BYTES = 16

@@ -26,7 +26,7 @@ from securefed.protocols.channel import note_agreement
 from securefed.protocols.own_gradient.ledger import Ledger
 from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.score_ledger import ScoreGuard
-from securefed.transport import Link
+from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage
 
 Array = NDArray[np.float64]

@@ -19,7 +19,8 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
-from securefed.transport import Path, Transcript
+from securefed.transport.message import Path
+from securefed.transport.transcript import Transcript
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import LinearSettings
 from securefed.settings.objectives import OBJECTIVE_SETTINGS
 from securefed.settings.run import RunSettings
-from securefed.transport import get_network, run_local
+from securefed.transport.link import run_local
+from securefed.transport.message import get_network
 from tests.data.fitting import fit
 from tests.docs.settings_tables import settings_tables
 from tests.extending import toy, weighted

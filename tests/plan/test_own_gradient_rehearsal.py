@@ -17,7 +17,7 @@ from securefed.plan.rehearsal import Rehearsal, Scenario, rehearse
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.settings import LinearSettings, TransferSettings
-from securefed.transport import get_network
+from securefed.transport.message import get_network
 from tests.plan.test_rehearsal import lines, still
 from tests.report.runs import run
 

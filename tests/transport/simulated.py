@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
 
-from securefed.transport import Program
-from securefed.transport.network import Limits, NetworkRun, Peer, Timeouts, Waiting
+from securefed.transport.identity import Peer
+from securefed.transport.link import Program
 from securefed.transport.network.attempt import Attempt, Register
 from securefed.transport.network.calls import GREET, CallChannel, CallFailed, Connection, answered, concluded
-from securefed.transport.network.host import Host
+from securefed.transport.network.host import Host, Limits, Timeouts
 from securefed.transport.network.peer_channel import Line
 from securefed.transport.network.rpc_handlers import Reception
-from securefed.transport.network.run import Driver
+from securefed.transport.network.run import Driver, NetworkRun, Waiting
 from tests.transport.network import IDENTITIES, KINDS, SETTINGS
 
 LOG = logging.getLogger("tests.simulated")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from securefed.transport import (
-    Link,
+from securefed.transport.link import Link, Needed
+from securefed.transport.message import (
     Message,
     Network,
     OutOfOrder,
@@ -19,7 +19,6 @@ from securefed.transport import (
     WrongRun,
     WrongSender,
 )
-from securefed.transport.link import Needed
 
 
 def make() -> Link:

@@ -13,18 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securefed.transport import TransportError, WrongKind, WrongRun
-from securefed.transport.network import (
-    Limits,
+from securefed.transport.message import (
     PeerLeft,
     PeerLost,
     PeerRefused,
     PeerRestarted,
     SettingsDiffer,
-    codec,
+    TransportError,
+    WrongKind,
+    WrongRun,
 )
+from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.codec import FINISHED, GREETING, LEFT, RUNNING, Hello
+from securefed.transport.network.host import Limits
 
 LOG = logging.getLogger("securefed.transport")
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from securefed.transport import Link, Program
-from securefed.transport.network import NetworkRun, PeerGone, PeerLost, Timeouts, Waiting
+from securefed.transport.link import Link, Program
+from securefed.transport.message import PeerGone, PeerLost
+from securefed.transport.network.host import Timeouts
 from securefed.transport.network.peer_channel import Line
+from securefed.transport.network.run import NetworkRun, Waiting
 from tests.transport.simulated import Process, World
 
 MODEM = 100e3 / 8

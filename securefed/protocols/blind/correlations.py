@@ -22,7 +22,7 @@ from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 from securefed.errors import MaskError
 from securefed.protocols.blind.cross import At, CrossTools, operand_of
 from securefed.protocols.blind.statistics import SHARE_BITS
-from securefed.transport import Link
+from securefed.transport.link import Link
 
 AHEAD = 4
 """Encrypted factors that may be under way before the first reply is read."""

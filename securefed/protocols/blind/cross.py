@@ -24,7 +24,7 @@ from securefed.crypto.blind.interface import (
 from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import Share
 from securefed.errors import FormatError
-from securefed.transport import Link
+from securefed.transport.link import Link
 
 WINDOW = 4
 """Blocks that are encrypted, sent and multiplied together."""

@@ -56,7 +56,7 @@ from securefed.protocols.loop import PartyContext, PartyLoop, State, part_of
 from securefed.protocols.losses import Loss
 from securefed.protocols.schedules import Automatic, Batches
 from securefed.protocols.steps import OwnSteps
-from securefed.transport import Link
+from securefed.transport.link import Link
 
 Array = NDArray[np.float64]
 RELEASE_STEP = 1

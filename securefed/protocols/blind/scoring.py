@@ -40,7 +40,7 @@ from securefed.protocols.blind.statistics import (
 )
 from securefed.protocols.channel import note_agreement
 from securefed.protocols.scoring.score_ledger import ScoreGuard
-from securefed.transport import Link, Program
+from securefed.transport.link import Link, Program
 
 Array = NDArray[np.float64]
 CHUNK = 1024

@@ -27,7 +27,7 @@ from securefed.protocols.own_gradient.openings import ask, ask_sums, levelled, s
 from securefed.protocols.own_gradient.prediction import Scores, serve_scores
 from securefed.protocols.own_gradient.sides import LinearSide, Side, TransferScorer
 from securefed.protocols.steps import Optimiser, OwnSteps
-from securefed.transport import Link
+from securefed.transport.link import Link
 
 
 class Exchange:
