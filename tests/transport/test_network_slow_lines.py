@@ -175,6 +175,6 @@ def test_a_receiver_without_room_is_not_a_dead_line() -> None:
 
     with Pair(many, slow) as pair:
         for process in pair.world.processes.values():
-            object.__setattr__(process._limits, "queued_messages", 1)
+            object.__setattr__(process.limits, "queued_messages", 1)
         pair.run(700)
         assert pair.outcome("shop") == 3 << 20
