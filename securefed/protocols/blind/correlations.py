@@ -162,7 +162,7 @@ async def _products(
             products.append(await own.read(peer, waiting.pop(0), at=at))
 
     for product, operand in jobs:
-        small = len(own.key.blocks(product)) <= SMALL_BLOCKS
+        small = len(own.key.lengths.blocks(product)) <= SMALL_BLOCKS
         if not small:
             await read(0)
         await own.send(peer, product, operand, at=at)
