@@ -178,9 +178,10 @@ class Message:
 class PeerGone(TransportError):
     """The attempt is over because of `peer`."""
 
-    def __init__(self, peer: str, text: str) -> None:
+    def __init__(self, peer: str, text: str, reason: str = "") -> None:
         super().__init__(text)
-        self.peer = peer
+        self.peer, self.reason = peer, reason
+        """`reason`: the name of the peer's error, and the party that it concerns, if any."""
 
 
 class PeerLost(PeerGone):
@@ -227,11 +228,6 @@ def left_because(reason: str) -> str:
 
 class PeerLeft(PeerGone):
     """The peer's program ended with an error."""
-
-    def __init__(self, peer: str, text: str, reason: str) -> None:
-        super().__init__(peer, text)
-        self.reason = reason
-        """The name of the peer's error, and the party that it concerns, if any."""
 
 
 class SettingsDiffer(TransportError, SettingError):
