@@ -64,7 +64,6 @@ class RunDirectory:
 
     def __init__(self, folder: str | os.PathLike[str], party: str) -> None:
         self.folder = Path(folder)
-        self.party = party
         self.result = self.folder / "result.json"
         self.timing = self.folder / "timing.json"
         self.report = self.folder / "report.html"

@@ -483,11 +483,6 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         rows = self._wanted(parties)
         return by_id(self._label_model.answers(self._scores(rows), self._threshold()), rows[-1], "prediction")
 
-    @property
-    def _answered(self) -> list[str]:
-        """The parties, last the one in whose order answers are."""
-        return self.parties_
-
     def score(self, parties: Sequence[Party], metric: str | None = None) -> float:
         """Return a metric on rows whose labels are given.
 
@@ -496,7 +491,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         metric : a name of securefed.labels.metrics; None: accuracy, R2, or D2 for a family.
         """
         self._fitted()
-        aligned, model = in_order(parties, self._answered), self._label_model
+        names, model = self.parties_, self._label_model
+        if not get_objective(self.assembly.settings_class.objective).same_people:
+            names = names[::-1]  # in B's order, as for `predict`: the score ledger counts a question once
+        aligned = in_order(parties, names)
         rows = label_party(aligned)
         labels, scores = rows.known_labels(), self._scores(self._to_score(aligned))
         answers = model.beside(labels, scores, rows.name, rows.offset, self._threshold())

@@ -221,7 +221,7 @@ class Party:
     def transformed(self, columns: FittedColumns) -> PartyData:
         """This party's rows prepared as in training. Columns without names are taken in their order."""
         names, due = self._names(self.features), list(columns.kinds)
-        unnamed = [_is_unnamed(each) for each in (names, due)]
+        unnamed = [each == list(map(str, range(len(each)))) for each in (names, due)]
         if any(unnamed):
             if len(names) != len(due):
                 raise DataError(f"{self.name}: {len(names)} columns given, the model has {len(due)}")
@@ -257,10 +257,6 @@ class Party:
     def __repr__(self) -> str:
         known = ", labels" if self.labels is not None else ""
         return f"<Party {self.name}: {self.rows} rows, {np.shape(self.features)[1]} columns{known}>"
-
-
-def _is_unnamed(columns: Sequence[str]) -> bool:
-    return list(columns) == [str(place) for place in range(len(columns))]
 
 
 def _special(rows: Rows, what: str, column: str) -> NDArray[Any]:

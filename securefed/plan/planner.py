@@ -125,10 +125,6 @@ class Estimate:
     """The most bytes at a share-holding party of a blind run; 0 for other runs."""
 
     @property
-    def seconds(self) -> float:
-        return self.computation + self.communication
-
-    @property
     def total_bytes(self) -> int:
         return self.setup_bytes + self.bytes * self.rounds
 
