@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from securefed.cli.terminal import VARIABLE, Terminal
 from securefed.crypto import protects
 from securefed.engine.processes import cores
 from securefed.errors import SecurefedError, SettingError
-from securefed.files import write_atomically
+from securefed.files import Closing, write_atomically
 from securefed.settings.describe import toml_lines
 from securefed.settings.run import RunSettings
 
@@ -125,7 +125,7 @@ class DemoFailed(SecurefedError):
     """A party of the demonstration failed; the message is its own last word."""
 
 
-class DemoRun:
+class DemoRun(Closing):
     """All parties of one demonstration. Use it in a with statement: no process outlives it."""
 
     def __init__(
@@ -143,10 +143,7 @@ class DemoRun:
     def run_folder(self, name: str) -> Path:
         return self.folder / name / "runs" / "demo"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         for process in self._processes.values():
             process.terminate()
         try:

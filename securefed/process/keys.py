@@ -147,9 +147,6 @@ class PartyKeys:
             save_key(path, self.holder, self._passphrase, overwrite=True, beside=path)
             self._saved = opened
 
-    def __repr__(self) -> str:
-        return f"<keys of {self.identity.name!r}>"
-
 
 class Signatures:
     """What one party signs at the end of one run."""

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import assembly_of
-from securefed.assembly.base import PartyData
+from securefed.assembly.base import Array, PartyData
 from securefed.crypto import Mapper
 from securefed.data.columns import prepared
 from securefed.data.ids import normalise_ids
@@ -46,7 +46,6 @@ from securefed.transport.message import Path as ClockPath
 from securefed.transport.network.run import NetworkLink
 from securefed.transport.transcript import Transcript
 
-Array = NDArray[np.float64]
 KEY_ID_BYTES = 16
 PSI_NOISE = 0.05
 """Half of the index that counts as a difference."""

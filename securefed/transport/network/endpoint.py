@@ -14,9 +14,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 from securefed.errors import SettingError
+from securefed.files import Closing
 from securefed.transport.identity import (
     NOT_LISTENING,
     Identity,
@@ -39,7 +40,7 @@ from securefed.transport.network.rpc_handlers import Reception
 from securefed.transport.network.run import Driver, NetworkProgram, NetworkRun, Waiting
 
 
-class Endpoint:
+class Endpoint(Closing):
     """A party's open port and its lines to peers.
 
     `listen` is HOST:PORT; port 0 takes a free one. With "none" no port is open to other machines, and this
@@ -143,12 +144,6 @@ class Endpoint:
         for line in self._lines.values():
             line.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def present(self) -> tuple[str, ...]:
         """Return the peers that answer in the current attempt."""
         attempt = self._register.attempt
@@ -159,9 +154,6 @@ class Endpoint:
             for name, other in others.items()
             if other.hello is not None and not other.trouble and other.heard > oldest
         )
-
-    def __repr__(self) -> str:
-        return f"<endpoint of {self.name!r} at {self.address}, peers {', '.join(self._peers)}>"
 
     def run(
         self,
