@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from securefed.assembly.base import PartyData
+from securefed.assembly.base import Array, PartyData
 from securefed.data.columns import TRANSFORMS, FittedColumns, prepare, prepared
 from securefed.data.ids import FEW_MEET, ID_FORMS, normalise_ids
 from securefed.data.readings import Policy
@@ -28,7 +28,6 @@ from securefed.declare import check_choice
 from securefed.errors import DataError, Problems, SettingError
 from securefed.labels.label_model import warn_of_label_columns
 
-Array = NDArray[np.float64]
 MOST_NAMED = 5
 """Ids that a warning names."""
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")

@@ -15,9 +15,9 @@ from sklearn.base import clone
 
 from securefed import Blind, FedSGD, GeneralisedLinear, Party, Plain
 from securefed.api.federated import parameters
-from securefed.assembly import ASSEMBLIES, assembly_of
+from securefed.assembly import assembly_of
 from securefed.assembly import register as register_assembly
-from securefed.assembly.base import write_arrays
+from securefed.assembly.base import ASSEMBLIES, write_arrays
 from securefed.assembly.build import PartyData, build
 from securefed.audit import audit
 from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.models import HiddenLayer, from_arrays
+from securefed.models.local import HiddenLayer, from_arrays
 
 Array = NDArray[np.float64]
 Check = Callable[[Array, Callable[[Array], Array], Array], None]
