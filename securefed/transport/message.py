@@ -34,7 +34,7 @@ exactly.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from securefed.declare import check_number
 from securefed.errors import SecurefedError, SettingError
@@ -156,7 +156,7 @@ class Message:
     sender: str
     receiver: str
     sequence: int
-    payload: bytes
+    payload: bytes = field(repr=False)
     arrival: Path
 
     @property
@@ -167,12 +167,6 @@ class Message:
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.payload).hexdigest()
-
-    def __repr__(self) -> str:
-        return (
-            f"<{self.kind} {self.sender}->{self.receiver} round {self.round} step {self.step} "
-            f"#{self.sequence} {self.size} bytes>"
-        )
 
 
 class PeerGone(TransportError):

@@ -117,4 +117,4 @@ def test_a_refused_message_is_not_taken_note_of() -> None:
 
 def test_a_message_shows_its_metadata_and_not_its_payload() -> None:
     shown = repr(message(0, payload=b"secret"))
-    assert shown == "<number shop->bank round 0 step 0 #0 6 bytes>"
+    assert "secret" not in shown and "kind='number'" in shown and "receiver='bank'" in shown

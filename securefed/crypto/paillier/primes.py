@@ -173,8 +173,10 @@ class Owner:
         return self.draw_from(os.urandom, count, self.tables if tabled else self.powers)
 
     def draw_from(self, source: ByteSource, count: int, maps: Maps) -> list[mpz]:
-        """Draw residues from choices at p and at q. Every residue has exactly one pair."""
-        choices = [(maps[0].choose(source), maps[1].choose(source)) for _ in range(count)]
+        return self._residues([(maps[0].choose(source), maps[1].choose(source)) for _ in range(count)], maps)
+
+    def _residues(self, choices: Sequence[tuple[mpz, mpz]], maps: Maps) -> list[mpz]:
+        """Return the residues of choices at p and at q. Every residue has exactly one pair."""
         mod_p = maps[0].residues([choice for choice, _ in choices])
         mod_q = maps[1].residues([choice for _, choice in choices])
         return combined(mod_p, mod_q, self._p**2, self._q**2)
