@@ -111,7 +111,7 @@ def linear_scene(
     agreement = Agreement(
         "linear",
         scheme,
-        tuple(Member(name, side.model.size, side.is_linear) for name, side in sides.items()),
+        tuple(Member(name, side.equations, side.is_linear) for name, side in sides.items()),
         _algorithm(local_steps),
         Constant(rate),
         Batches(rows, batch, seed, fixed),
@@ -218,7 +218,7 @@ def transfer_scene(
     agreement = Agreement(
         "transfer",
         scheme,
-        tuple(Member(name, side.model.size, False) for name, side in sides.items()),
+        tuple(Member(name, side.equations, False) for name, side in wrapped.items()),
         _algorithm(local_steps),
         Constant(rate),
         Batches(rows, batch, seed),

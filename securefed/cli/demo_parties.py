@@ -69,10 +69,6 @@ class DemoData:
     """Row numbers that each party has for the training."""
     new: NDArray[np.intp]
 
-    @property
-    def parties(self) -> list[str]:
-        return list(self.columns)
-
     def write(self, folder: Path, party: str) -> None:
         """Write the party's two files: training rows and new rows, both with labels where it has them."""
         columns, known = self.columns[party], party == LABEL_PARTY
@@ -89,7 +85,7 @@ class DemoData:
         common = sorted(set.intersection(*(set(rows.tolist()) for rows in self.train.values())))
         if objective == "transfer":
             # New people are known to the other party alone; nothing of the label party's columns helps.
-            return self._fit(common, self.columns[self.parties[0]]), None
+            return self._fit(common, next(iter(self.columns.values()))), None
         everything = [column for columns in self.columns.values() for column in columns]
         own = self.train[LABEL_PARTY].tolist()
         return self._fit(common, everything), self._fit(own, self.columns[LABEL_PARTY])

@@ -120,6 +120,9 @@ class SecretKey(ABC):
     def to_bytes(self) -> bytes:
         """Return a frame of kind SECRET_KEY, for a key file."""
 
+    def __repr__(self) -> str:
+        return f"<{self.public.scheme} secret key of {self.public.key_id.hex()[:8]}>"
+
 
 class KeyHolder:
     """The owner of a secret key, who answers openings."""

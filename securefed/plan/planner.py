@@ -242,7 +242,7 @@ def _rehearsed(scenario: Scenario, network: Network, workers: int) -> Estimate:
         communication=rehearsal.round.communication,
         setup=rehearsal.once.computation,
         setup_communication=rehearsal.once.communication,
-        setup_bytes=rehearsal.bytes_once,
+        setup_bytes=rehearsal.traffic("setup").total() + rehearsal.traffic("release").total(),
     )
 
 

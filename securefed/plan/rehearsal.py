@@ -136,10 +136,6 @@ class Rehearsal:
                     sizes[entry.kind, name, entry.peer] += entry.bytes
         return sizes
 
-    @property
-    def bytes_once(self) -> int:
-        return sum(sum(self.traffic(phase).values()) for phase in ("setup", "release"))
-
 
 class CountedWorkers(Serial):
     """A mapper that works in this process, and a clock on which its workers share the pieces."""

@@ -258,7 +258,7 @@ def test_gradients_of_single_rows(monkeypatch: Patch, agreed: bool) -> None:
     federation = transfer(shared_people(n=10), keys(), scheme="paillier", width=2, rounds=2)
     sides = {name: PerSample(side) for name, side in federation.sides.items()}
     members = tuple(
-        replace(member, parameters=sides[member.name].model.size) for member in federation.agreement.members
+        replace(member, parameters=sides[member.name].equations) for member in federation.agreement.members
     )
     larger = replace(federation.agreement, members=members)
     serve = openings.serve

@@ -48,7 +48,7 @@ def test_gradients_of_single_rows_train_the_same_model() -> None:
     for wrap in (lambda side: side, PerSample):
         made = transfer(people, FULL_KEYS, width=3, rounds=3)
         made.sides = {name: wrap(side) for name, side in made.sides.items()}
-        members = tuple(replace(m, parameters=made.sides[m.name].model.size) for m in made.agreement.members)
+        members = tuple(replace(m, parameters=made.sides[m.name].equations) for m in made.agreement.members)
         made.agreement = replace(made.agreement, members=members)
         made.run()
         models.append(made.flat)

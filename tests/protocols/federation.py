@@ -306,7 +306,7 @@ def transfer(
 
 
 def _members(sides: Mapping[str, Side]) -> tuple[Member, ...]:
-    return tuple(Member(name, side.model.size, side.is_linear) for name, side in sides.items())
+    return tuple(Member(name, side.equations, side.is_linear) for name, side in sides.items())
 
 
 class Recorder:

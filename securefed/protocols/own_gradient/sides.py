@@ -111,6 +111,11 @@ class Side(ABC):
     def parameters(self, values: Array) -> None:
         self.model.parameters = values
 
+    @property
+    def equations(self) -> int:
+        """Numbers opened at a local step."""
+        return self.model.size
+
     @abstractmethod
     def begin(self, batch: Rows) -> None:
         """Start a round with these rows."""
