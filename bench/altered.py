@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from securefed.transport import Entry, Transcript
-from securefed.transport.transcript import FIELDS, canonical
+from securefed.transport.transcript import FIELDS, Entry, Transcript, canonical
 
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2**63, 10**30, 10**400, 1.5, float("inf"), float("nan"), "", "x" * 50, "\x1b[31m",

@@ -37,7 +37,7 @@ from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.own_gradient.ledger import LedgerWarning
-from securefed.transport import Network
+from securefed.transport.message import Network
 from securefed.transport.message import Path as Clock
 
 GROWTH = 1.05

@@ -37,7 +37,7 @@ from securefed.protocols.blind.statistics import PRODUCT_BITS, VALUE_BITS
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.steps import OwnSteps
 from securefed.settings import TransferSettings
-from securefed.transport import Program
+from securefed.transport.link import Program
 
 Array = NDArray[np.float64]
 DRAWS = 2000

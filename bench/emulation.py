@@ -27,7 +27,8 @@ from securefed.protocols.losses import Loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, Automatic, FedBCD, FedSGD
 from securefed.settings import Blind, LinearSettings
-from securefed.transport import get_network, run_local
+from securefed.transport.link import run_local
+from securefed.transport.message import get_network
 
 Floats = NDArray[np.float64]
 BAR = 1e-6

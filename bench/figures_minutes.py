@@ -17,7 +17,7 @@ from bench.planner import Planner
 from bench.runs import Record, Spec, Store, make_all
 from bench.table2_rows import Cells, best_steps
 from bench.tasks import build
-from securefed.transport import get_network
+from securefed.transport.message import get_network
 
 NETWORKS = ("paper", "lan", "wan")
 SCHEME = "ckks"

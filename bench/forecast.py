@@ -33,7 +33,7 @@ from securefed.protocols.agreement import TrustWarning
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import held_out
 from securefed.settings import LinearSettings, TransferSettings
-from securefed.transport import run_local
+from securefed.transport.link import run_local
 
 BAR = 1.5
 TWO = {"shop": 20, "bank": 10}

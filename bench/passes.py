@@ -21,7 +21,8 @@ from securefed.protocols.blind.cross import CrossTools
 from securefed.protocols.blind.statistics import PassColumns, PassPlan, Statistics, run_pass
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
-from securefed.transport import Link, get_network, run_local
+from securefed.transport.link import Link, run_local
+from securefed.transport.message import get_network
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from bench.simulate import Task, Transfer
 from securefed import OwnGradient
 from securefed.plan.planner import RoundsModel, estimates
 from securefed.plan.rehearsal import Scenario
-from securefed.transport import Network
+from securefed.transport.message import Network
 
 FLOOR = 0.04
 """Transfer learning saves rounds down to a small part of FedSGD's (the planner's documentation)."""
@@ -45,5 +45,5 @@ class Planner:
         floor = FLOOR if isinstance(self._task, Transfer) else 0.15
         rounds = RoundsModel(at_one, floor=floor)
         rows = estimates(self._scenario(), grid, network, rounds)
-        minutes = {row.local_steps: row.seconds * row.rounds / 60 for row in rows}
+        minutes = {row.local_steps: (row.computation + row.communication) * row.rounds / 60 for row in rows}
         return Guess(min(minutes, key=lambda steps: minutes[steps]), minutes)

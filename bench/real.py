@@ -34,8 +34,8 @@ from securefed.protocols.loop import PartyContext, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.scoring.score_ledger import ScoreGuard
-from securefed.transport import Path as Clock
-from securefed.transport import get_network
+from securefed.transport.message import Path as Clock
+from securefed.transport.message import get_network
 
 HOST = "127.0.0.1"
 PASSPHRASE = "keys of one bench"  # noqa: S105
@@ -91,7 +91,8 @@ def measure(spec: Spec) -> dict[str, dict[str, Any]]:
 
 def party(folder: Path, name: str) -> None:
     """One party: run, and write down what its clock says."""
-    from securefed.transport.network import Certificate, Endpoint, Identity, Peer
+    from securefed.transport.identity import Certificate, Identity, Peer
+    from securefed.transport.network.endpoint import Endpoint
 
     settings = json.loads((folder / "settings.json").read_text())
     options = tuple(sorted(settings["spec"].pop("options").items()))

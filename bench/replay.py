@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from securefed.errors import DataError
 from securefed.protocols.messages import KINDS
-from securefed.transport import Network, Path
+from securefed.transport.message import Network, Path
 
 COLUMNS = {"setup": "setup", "exchange": "exchange", "opening": "steps"}
 PURPOSES = {name: COLUMNS[kind.traffic] for name, kind in KINDS.items() if kind.traffic in COLUMNS}

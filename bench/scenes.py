@@ -31,7 +31,8 @@ from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedBCD, FedSGD, Stopping
 from securefed.protocols.steps import SGD, Adam
 from securefed.settings import LinearSettings
-from securefed.transport import LocalRun, Program, get_network, run_local
+from securefed.transport.link import LocalRun, Program, run_local
+from securefed.transport.message import get_network
 
 Array = NDArray[np.float64]
 

@@ -32,7 +32,8 @@ from securefed.protocols.own_gradient.ledger import LedgerEntry, LedgerWarning
 from securefed.protocols.own_gradient.sides import TransferSide
 from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.scoring.score_ledger import ScoreGuard
-from securefed.transport import Link, LocalRun, Program, get_network, run_local
+from securefed.transport.link import Link, LocalRun, Program, run_local
+from securefed.transport.message import get_network
 
 Array = NDArray[np.float64]
 Look = dict[str, float]

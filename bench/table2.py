@@ -30,7 +30,7 @@ from securefed.crypto.paillier.keys import LEAST_BITS, MOST_BITS
 from securefed.declare import check_integer
 from securefed.engine.processes import cores
 from securefed.errors import SettingError, require
-from securefed.transport import Network, get_network
+from securefed.transport.message import Network, get_network
 
 TASKS = {"overlap": "credit-overlap", "held-out": "credit-held-out", "linear": "credit-linear"}
 TARGETS = {

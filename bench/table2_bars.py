@@ -11,7 +11,7 @@ from sklearn.model_selection import cross_val_score
 from bench.paper import TABLE2
 from bench.table2_rows import Bar, Cells, Row, median_interval
 from research.data import load_credit
-from securefed.transport import Network
+from securefed.transport.message import Network
 
 SAVED = 0.65
 """The part of FedSGD's communication that Q = 10 has to save."""

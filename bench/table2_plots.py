@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.plots import COLOURS, DASHES, MARKERS, canvas, save
 from bench.table2_rows import Cells, Row, training
-from securefed.transport import Network
+from securefed.transport.message import Network
 
 WORDS = {
     "overlap": "AUC on the shared people (training AUC)",

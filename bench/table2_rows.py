@@ -16,7 +16,7 @@ import numpy as np
 from bench.paper import table2_cell
 from bench.replay import Costs, Replay, replay
 from bench.runs import Record
-from securefed.transport import Network
+from securefed.transport.message import Network
 
 Key = tuple[int, int]
 """Q and seed."""

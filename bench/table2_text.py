@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.planner import Guess
 from bench.table2_rows import Bar, Best, Cells, Row
-from securefed.transport import Network
+from securefed.transport.message import Network
 
 HEAD = (
     "AUC",

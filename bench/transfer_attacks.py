@@ -47,7 +47,8 @@ from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.settings import TransferSettings
-from securefed.transport import Message, get_network, run_local
+from securefed.transport.link import run_local
+from securefed.transport.message import Message, get_network
 from tests.audit.fate_style import PerSample
 
 Array = NDArray[np.float64]

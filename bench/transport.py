@@ -30,9 +30,12 @@ from typing import Any
 
 from bench import machine
 from bench.ports import free_ports
-from securefed.transport import Link, Message, Transcript
-from securefed.transport.network import Certificate, Endpoint, Identity, Peer
+from securefed.transport.identity import Certificate, Identity, Peer
+from securefed.transport.link import Link
+from securefed.transport.message import Message
 from securefed.transport.network.calls import contexts
+from securefed.transport.network.endpoint import Endpoint
+from securefed.transport.transcript import Transcript
 
 MIB = 1 << 20
 BAR = 0.4

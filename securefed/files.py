@@ -23,9 +23,23 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, Self
 
 from securefed.errors import DataError, SecurefedError, SettingError, plain_text
+
+
+class Closing:
+    """A context manager that closes at its end."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 PACKAGES = ("securefed", "numpy", "scikit-learn", "cryptography", "gmpy2")
 """What decides about numbers, keys and the wire."""
@@ -64,7 +78,6 @@ class RunDirectory:
 
     def __init__(self, folder: str | os.PathLike[str], party: str) -> None:
         self.folder = Path(folder)
-        self.party = party
         self.result = self.folder / "result.json"
         self.timing = self.folder / "timing.json"
         self.report = self.folder / "report.html"

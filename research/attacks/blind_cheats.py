@@ -32,7 +32,8 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.scoring.blur import PRECISION
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import Blind, LinearSettings, Monitoring
-from securefed.transport import LocalRun, get_network, run_local
+from securefed.transport.link import LocalRun, run_local
+from securefed.transport.message import get_network
 
 Array = NDArray[np.float64]
 BLUR_BITS = SCORE_BITS - PRECISION

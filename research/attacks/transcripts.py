@@ -25,7 +25,7 @@ from securefed.crypto.paillier.keys import PaillierPublicKey
 from securefed.crypto.plain import PlainBlock, PlainEncrypted
 from securefed.crypto.scheme import Encrypted
 from securefed.protocols.own_gradient.openings import levelled
-from securefed.transport import Message
+from securefed.transport.message import Message
 
 Array = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from securefed.crypto.fixed import Multipliers
 from securefed.crypto.wire import Frame, Kind
 from securefed.protocols.own_gradient.sides import Side
-from securefed.transport import Message
+from securefed.transport.message import Message
 from securefed.transport.transcript import parts_of
 
 Array = NDArray[np.float64]

@@ -132,10 +132,6 @@ class TransferLearner(Federated):
             raise DataError(f"parties: {named} given, rows of {b_name} are needed")
         return chosen
 
-    @property
-    def _answered(self) -> list[str]:
-        return self.parties_[::-1]  # in B's order, as for `predict`: the score ledger counts a question once
-
 
 def MultiClass(estimator: Any = None) -> Any:  # the name of the class that it was
     """Return the estimator; it takes labels of two classes or more. Deprecated."""

@@ -30,7 +30,7 @@ from securefed.api.party import Party, align, check_parties, common_rows, label_
 from securefed.api.result import RunResult, by_id
 from securefed.api.saving import FITTED, fixed_parameters, guard_arrays, make_room, read_shards, take_guard
 from securefed.assembly import Assembly, assembly_of
-from securefed.assembly.base import Model, Part, PartyData, known_rows, shard_file, write_part
+from securefed.assembly.base import Array, Model, Part, PartyData, Places, known_rows, shard_file, write_part
 from securefed.assembly.build import Measured, build, label_targets
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.data.columns import FittedColumns
@@ -41,7 +41,7 @@ from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel, missing_labels
 from securefed.labels.quality import HeldOut, Holdout, QualityWarning
 from securefed.labels.several import ClassModels, label_model_of
-from securefed.protocols.agreement import Agreement, get_objective, warn_of_trust
+from securefed.protocols.agreement import Agreement, TrustWarning, get_objective, trust_lines
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.loop import Outcome, PartyContext, PartyLoop, Round
 from securefed.protocols.messages import KINDS
@@ -56,10 +56,9 @@ from securefed.settings.protection import (
     protection_from_words,
     warn_of_words,
 )
-from securefed.transport import LocalRun, Program, get_network, run_local
+from securefed.transport.link import LocalRun, Program, run_local
+from securefed.transport.message import get_network
 
-Array = NDArray[np.float64]
-Places = NDArray[np.intp]
 Keys = Mapping[str, KeyHolder]
 P = ParamSpec("P")
 
@@ -183,7 +182,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         weights = {name: self.transforms_[name].weight for name in names}
         members = [assembly.member(name, model, weights[name]) for name, model in models.items()]
         agreement = assembly.agree(members, len(labelled), self._label_model.outputs)
-        warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
+        for line in trust_lines(agreement.scheme, agreement.reveal, agreement.objective):
+            warnings.warn(line, TrustWarning, stacklevel=2)
         holders = self._keys(settings, agreement, keys)
         guards = self.score_guards_ = {}
         for name in names[:-1]:
@@ -482,11 +482,6 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         rows = self._wanted(parties)
         return by_id(self._label_model.answers(self._scores(rows), self._threshold()), rows[-1], "prediction")
 
-    @property
-    def _answered(self) -> list[str]:
-        """The parties, last the one in whose order answers are."""
-        return self.parties_
-
     def score(self, parties: Sequence[Party], metric: str | None = None) -> float:
         """Return a metric on rows whose labels are given.
 
@@ -495,7 +490,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         metric : a name of securefed.labels.metrics; None: accuracy, R2, or D2 for a family.
         """
         self._fitted()
-        aligned, model = in_order(parties, self._answered), self._label_model
+        names, model = self.parties_, self._label_model
+        if not get_objective(self.assembly.settings_class.objective).same_people:
+            names = names[::-1]  # in B's order, as for `predict`: the score ledger counts a question once
+        aligned = in_order(parties, names)
         rows = label_party(aligned)
         labels, scores = rows.known_labels(), self._scores(self._to_score(aligned))
         answers = model.beside(labels, scores, rows.name, rows.offset, self._threshold())

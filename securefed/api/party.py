@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from securefed.assembly.base import PartyData
+from securefed.assembly.base import Array, PartyData
 from securefed.data.columns import TRANSFORMS, FittedColumns, prepare, prepared
 from securefed.data.ids import FEW_MEET, ID_FORMS, normalise_ids
 from securefed.data.readings import Policy
@@ -28,7 +28,6 @@ from securefed.declare import check_choice
 from securefed.errors import DataError, Problems, SettingError
 from securefed.labels.label_model import warn_of_label_columns
 
-Array = NDArray[np.float64]
 MOST_NAMED = 5
 """Ids that a warning names."""
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
@@ -221,7 +220,7 @@ class Party:
     def transformed(self, columns: FittedColumns) -> PartyData:
         """This party's rows prepared as in training. Columns without names are taken in their order."""
         names, due = self._names(self.features), list(columns.kinds)
-        unnamed = [_is_unnamed(each) for each in (names, due)]
+        unnamed = [each == list(map(str, range(len(each)))) for each in (names, due)]
         if any(unnamed):
             if len(names) != len(due):
                 raise DataError(f"{self.name}: {len(names)} columns given, the model has {len(due)}")
@@ -257,10 +256,6 @@ class Party:
     def __repr__(self) -> str:
         known = ", labels" if self.labels is not None else ""
         return f"<Party {self.name}: {self.rows} rows, {np.shape(self.features)[1]} columns{known}>"
-
-
-def _is_unnamed(columns: Sequence[str]) -> bool:
-    return list(columns) == [str(place) for place in range(len(columns))]
 
 
 def _special(rows: Rows, what: str, column: str) -> NDArray[Any]:

@@ -14,7 +14,9 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Outcome
 from securefed.protocols.messages import KINDS
 from securefed.report.summary import RunAccount, received_kinds, seconds_of
-from securefed.transport import LocalRun, Path, Transcript
+from securefed.transport.link import LocalRun
+from securefed.transport.message import Path
+from securefed.transport.transcript import Transcript
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,11 @@ build       a party's program from its data, the same in simulations and in part
 
 from __future__ import annotations
 
-from securefed.assembly.base import ASSEMBLIES, Assembly, assembly_of, register
+from securefed.assembly.base import Assembly, assembly_of, register
 from securefed.assembly.linear import LinearAssembly
 from securefed.assembly.transfer import TransferAssembly
 
 __all__ = [
-    "ASSEMBLIES",
     "Assembly",
     "LinearAssembly",
     "TransferAssembly",

@@ -38,7 +38,7 @@ from securefed.protocols.own_gradient.sides import Scorer
 from securefed.protocols.schedules import Batches, LearningRate, held_out
 from securefed.settings.objectives import OBJECTIVE_SETTINGS, ObjectiveSettings
 from securefed.settings.protection import ByGradient
-from securefed.transport import Link, Program
+from securefed.transport.link import Link, Program
 
 PUBLIC = "public"
 Arrays = dict[str, NDArray[np.generic]]

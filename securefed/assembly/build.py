@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.base import Assembly, Model, PartyData, TrainingRows, known_rows
+from securefed.assembly.base import Array, Assembly, Model, PartyData, Places, TrainingRows, known_rows
 from securefed.data.storage import take_rows
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
@@ -24,9 +24,6 @@ from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop
 from securefed.protocols.schedules import held_out
 from securefed.settings.objectives import ObjectiveSettings
 from securefed.settings.protection import Blind
-
-Array = NDArray[np.float64]
-Places = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed import models
-from securefed.assembly.base import HELPER, KEY_HOLDER, Assembly, Part, TrainingRows
+from securefed.assembly.base import HELPER, KEY_HOLDER, Array, Assembly, Part, TrainingRows
 from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, SettingError
-from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel
+from securefed.models.local import HiddenLayer, LinearModel, LocalModel, NetworkModel, from_arrays
 from securefed.protocols.agreement import Agreement, Member, encoded_bits, halved_precision
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.scoring import ModelPart
@@ -26,7 +25,6 @@ from securefed.protocols.schedules import Automatic, Batches, Constant, Learning
 from securefed.protocols.steps import OwnSteps
 from securefed.settings.objectives import LinearSettings
 
-Array = NDArray[np.float64]
 REFIT_SHARE = 3
 """One round in so many is left for learning from the held-out rows too."""
 FEW_HELD_OUT = 800
@@ -230,7 +228,7 @@ class LinearAssembly(Assembly[LinearSettings]):
         return model
 
     def load_scorer(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> LinearScorer:
-        model = models.from_arrays(arrays)
+        model = from_arrays(arrays)
         if isinstance(model, HiddenLayer):
             raise DataError("holds a hidden layer, not a local model")
         return LinearScorer(model, float(public["margin_bound"]))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.base import Assembly, Model, Part, TrainingRows
+from securefed.assembly.base import Array, Assembly, Model, Part, TrainingRows
 from securefed.errors import DataError
 from securefed.labels.base_model import transfer_targets
 from securefed.models import HiddenLayer, LinearModel
@@ -30,7 +30,6 @@ from securefed.protocols.schedules import Automatic, Constant, as_learning_rate
 from securefed.protocols.steps import OwnSteps
 from securefed.settings.objectives import TransferSettings
 
-Array = NDArray[np.float64]
 TRANSFER_RATE = 0.01
 """What learning_rate="auto" is for hidden layers: Adam's usual rate; they have no curvature to go by."""
 WAVES = 64

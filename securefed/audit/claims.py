@@ -22,8 +22,7 @@ from securefed.crypto.shares import numbers_in
 from securefed.errors import plain_text
 from securefed.protocols.blind.scoring import SEAL_STEP
 from securefed.protocols.messages import SCORING
-from securefed.transport import Entry
-from securefed.transport.transcript import Part, canonical
+from securefed.transport.transcript import Entry, Part, canonical
 
 SHOWN = 3
 

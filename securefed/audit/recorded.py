@@ -25,8 +25,7 @@ from securefed.protocols.messages import KINDS, MessageKind
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.protocols.own_gradient.openings import ledger_of
 from securefed.protocols.schedules import Batches, Constant, FedBCD, Stopping
-from securefed.transport import Entry, Transcript
-from securefed.transport.transcript import Part
+from securefed.transport.transcript import Entry, Part, Transcript
 
 MOST_COLUMNS = 100_000
 MOST_NUMBER = 1 << 40

@@ -16,7 +16,7 @@ from securefed.errors import DataError, plain_text
 from securefed.pages import badge, fold, glossary, page, table, term
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
-from securefed.transport import Transcript
+from securefed.transport.transcript import Transcript
 
 CLAIMS: tuple[Statement, ...] = (*CONTENT, *OPENINGS, *BLIND, *FORM)
 WIDTH = 110

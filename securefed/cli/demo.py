@@ -79,7 +79,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.reveal is not None:
         terminal.warn("--reveal is called --protection now, and 'nothing' is 'blind'")
     data = demo_data(args.parties, args.seed)
-    table = run_table(args, data.parties)
+    table = run_table(args, list(data.columns))
     settings = RunSettings.of(table)  # what cannot be run is refused before anything is made
     folder = _folder(args.folder)
     terminal.say(f"securefed demo: {TITLE}", colour="bold")

@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from securefed.cli.terminal import VARIABLE, Terminal
 from securefed.crypto import protects
 from securefed.engine.processes import cores
 from securefed.errors import SecurefedError, SettingError
-from securefed.files import write_atomically
+from securefed.files import Closing, write_atomically
 from securefed.settings.describe import toml_lines
 from securefed.settings.run import RunSettings
 
@@ -69,10 +69,6 @@ class DemoData:
     """Row numbers that each party has for the training."""
     new: NDArray[np.intp]
 
-    @property
-    def parties(self) -> list[str]:
-        return list(self.columns)
-
     def write(self, folder: Path, party: str) -> None:
         """Write the party's two files: training rows and new rows, both with labels where it has them."""
         columns, known = self.columns[party], party == LABEL_PARTY
@@ -89,7 +85,7 @@ class DemoData:
         common = sorted(set.intersection(*(set(rows.tolist()) for rows in self.train.values())))
         if objective == "transfer":
             # New people are known to the other party alone; nothing of the label party's columns helps.
-            return self._fit(common, self.columns[self.parties[0]]), None
+            return self._fit(common, next(iter(self.columns.values()))), None
         everything = [column for columns in self.columns.values() for column in columns]
         own = self.train[LABEL_PARTY].tolist()
         return self._fit(common, everything), self._fit(own, self.columns[LABEL_PARTY])
@@ -125,7 +121,7 @@ class DemoFailed(SecurefedError):
     """A party of the demonstration failed; the message is its own last word."""
 
 
-class DemoRun:
+class DemoRun(Closing):
     """All parties of one demonstration. Use it in a with statement: no process outlives it."""
 
     def __init__(
@@ -143,10 +139,7 @@ class DemoRun:
     def run_folder(self, name: str) -> Path:
         return self.folder / name / "runs" / "demo"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         for process in self._processes.values():
             process.terminate()
         try:

@@ -33,7 +33,8 @@ from securefed.protocols.agreement import trust_lines
 from securefed.report.page import facts, seconds, size
 from securefed.report.summary import PartyAccount
 from securefed.settings.party import PartyFile, read_party_file
-from securefed.transport.network import PeerGone, Waiting
+from securefed.transport.message import PeerGone
+from securefed.transport.network.run import Waiting
 
 DESCRIPTION = """\
 Join a run as one party. Meet the other parties over mutual TLS, compare settings, find the common people

@@ -21,7 +21,7 @@ from securefed.report.page import seconds, size
 from securefed.settings.objectives import ObjectiveSettings
 from securefed.settings.party import PartyFile, read_party_file
 from securefed.settings.run import RunSettings
-from securefed.transport import NETWORKS, get_network
+from securefed.transport.message import NETWORKS, get_network
 
 DESCRIPTION = """\
 Forecast what a run will take: megabytes, memory, and minutes of computation and communication, for each

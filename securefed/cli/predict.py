@@ -20,7 +20,7 @@ from securefed.process.recording import Events
 from securefed.process.scoring import Scoring, figures, read_new_rows, write_scores
 from securefed.report.page import seconds
 from securefed.settings.party import read_party_file
-from securefed.transport.network import PeerGone
+from securefed.transport.message import PeerGone
 
 STABILITY = (
     (0.1, "these people are like those of the training"),

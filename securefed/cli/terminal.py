@@ -21,9 +21,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 from securefed.errors import SettingError, plain_text
+from securefed.files import Closing
 
 
 class _LogLines(logging.Handler):
@@ -134,7 +135,7 @@ MOST_LINE = 2000
 """Characters of a line; what others say comes through, and must not fill a disk."""
 
 
-class Terminal:
+class Terminal(Closing):
     """Where a command writes: results to stdout, everything else to stderr."""
 
     def __init__(
@@ -220,10 +221,7 @@ class Terminal:
         self.shown = Progress(self, total, what)
         return self.shown
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         if self.shown is not None:
             self.shown.close()
         with suppress(OSError, ValueError):

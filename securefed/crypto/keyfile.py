@@ -31,7 +31,7 @@ import os
 import secrets
 import struct
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -60,10 +60,7 @@ P = 1
 @dataclass(frozen=True)
 class KeyFile:
     label: str
-    secret: bytes
-
-    def __repr__(self) -> str:
-        return f"KeyFile(label={self.label!r}, secret=<{len(self.secret)} bytes>)"
+    secret: bytes = field(repr=False)
 
 
 def write_key_file(

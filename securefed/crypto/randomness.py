@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import cache
 from math import prod, sqrt
 
 import gmpy2
@@ -109,11 +108,8 @@ def ternary(source: ByteSource, count: int) -> NDArray[np.int8]:
     return np.concatenate(drawn)[:count] - np.int8(1)
 
 
-@cache
-def _circle() -> tuple[Floats, Floats]:
-    """The cosines and sines of 4,096 angles."""
-    angles = 2 * np.pi * np.arange(1 << ANGLE_BITS) / float(1 << ANGLE_BITS)
-    return np.cos(angles), np.sin(angles)
+_ANGLES = 2 * np.pi * np.arange(1 << ANGLE_BITS) / float(1 << ANGLE_BITS)
+_COSINES, _SINES = np.cos(_ANGLES), np.sin(_ANGLES)
 
 
 def normal_pairs(source: ByteSource, pairs: int, deviation: float) -> tuple[Floats, Floats]:
@@ -130,8 +126,7 @@ def normal_pairs(source: ByteSource, pairs: int, deviation: float) -> tuple[Floa
     # The lower bits with a sign, so that the rest is small.
     rests = (words[1] << np.uint64(ANGLE_BITS)).view(np.int64) * (2 * np.pi * 2.0 ** -(64 + ANGLE_BITS))
     places = (words[1] >> np.uint64(64 - ANGLE_BITS)).view(np.int64)
-    cosines, sines = _circle()
-    along, across = radii * cosines[places], radii * sines[places]
+    along, across = radii * _COSINES[places], radii * _SINES[places]
     squares = rests * rests
     turn, side = 1 - squares / 2, rests * (1 - squares / 6)
     return along * turn - across * side, across * turn + along * side

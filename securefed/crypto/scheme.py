@@ -341,6 +341,3 @@ class Mask(ABC):
 
     @abstractmethod
     def _disclose(self) -> bytes: ...
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {'spent' if self.destroyed else 'unspent'}>"

@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.column import Column, gaps
+from securefed.data.column import Array, Column, gaps
 from securefed.data.column_types import column_type, plain_number
 from securefed.data.readings import ReadColumn
 from securefed.data.rows import Rows
@@ -26,7 +26,6 @@ from securefed.data.storage import new_table, row_blocks
 from securefed.declare import check_choice
 from securefed.errors import DataError, Problems
 
-Array = NDArray[np.float64]
 TRANSFORMS = ("none", "auto")
 FARTHEST = 16.0
 """Standard deviations from the mean beyond which a number is cut: one row cannot decide alone."""

@@ -17,13 +17,12 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from securefed.crypto.scheme import SERIAL, Mapper, progress
 from securefed.data import curve
 from securefed.data import psi_local as psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder
-from securefed.data.psi_local import BUCKET, Words, cut, records, words
+from securefed.data.psi_local import BUCKET, Rows, Words, cut, records, words
 from securefed.declare import check_integer
 from securefed.errors import SettingError
 from securefed.transport.link import Link
@@ -65,7 +64,6 @@ MOST_PSI_BYTES: Mapping[str, int] = {
 """The most bytes of a message of each kind."""
 
 T = TypeVar("T")
-Rows = NDArray[np.intp]
 
 
 class BadAlignment(IllegalMessage):

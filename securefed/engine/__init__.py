@@ -19,17 +19,17 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from securefed.crypto import protects
+from securefed.crypto.scheme import R, T
 from securefed.declare import check_choice, check_integer
-from securefed.engine.processes import Closing, Processes, SerialEngine, WorkerDied, cores
+from securefed.engine.processes import Processes, SerialEngine, WorkerDied, cores
 from securefed.errors import MissingExtra, SecurefedError, SettingError
+from securefed.files import Closing
 
 __all__ = ["Engine", "Processes", "Ray", "SerialEngine", "WorkerDied", "get_engine", "started_engine"]
 
-T = TypeVar("T")
-R = TypeVar("R")
 RETRIES = 3
 """Retries of a piece whose worker or node was lost."""
 CONNECT_SECONDS = 10.0

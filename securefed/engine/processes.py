@@ -17,14 +17,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from securefed.crypto.scheme import Serial
+from securefed.crypto.scheme import R, Serial, T
 from securefed.declare import check_integer
 from securefed.errors import SecurefedError
-
-T = TypeVar("T")
-R = TypeVar("R")
+from securefed.files import Closing
 
 
 def cores() -> int:
@@ -138,19 +136,6 @@ def _end(workers: list[Worker]) -> None:
         worker.kill()
     while workers:
         workers.pop().close()
-
-
-class Closing:
-    """A context manager that closes at its end."""
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class SerialEngine(Closing, Serial):

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from securefed.models.local import (
-    ACTIVATIONS,
-    HiddenLayer,
-    LinearModel,
-    LocalModel,
-    NetworkModel,
-    from_arrays,
-)
+from securefed.models.local import ACTIVATIONS, HiddenLayer, LinearModel, LocalModel, NetworkModel
 
-__all__ = ["ACTIVATIONS", "HiddenLayer", "LinearModel", "LocalModel", "NetworkModel", "from_arrays"]
+__all__ = ["ACTIVATIONS", "HiddenLayer", "LinearModel", "LocalModel", "NetworkModel"]

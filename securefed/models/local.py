@@ -300,10 +300,6 @@ class HiddenLayer(_Layers):
         self.activation = activation
         super().__init__(arguments, _glorot((d, h), seed), [get_activation(activation)])
 
-    @property
-    def weights(self) -> Array:
-        return self._layers[0].copy()
-
     def augmented(self, X: ArrayLike) -> Array:
         """Return X with a column of ones, (n, d + 1)."""
         return with_ones(as_rows(X, self.columns))

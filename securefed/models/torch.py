@@ -35,7 +35,7 @@ class TorchModel:
         self._torch: Any = require("torch", extra="torch")
         if not isinstance(module, self._torch.nn.Module):
             raise SettingError(f"module must be a torch.nn.Module, not {type(module).__name__}")
-        self._module = module
+        self.module = module
         self._trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not self._trained:
             raise SettingError(
@@ -44,14 +44,10 @@ class TorchModel:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # The default would copy the torch package as well, which cannot be done.
-        return type(self)(deepcopy(self._module, memo))
+        return type(self)(deepcopy(self.module, memo))
 
     def __repr__(self) -> str:
-        return f"TorchModel({type(self._module).__name__}, size={self.size})"
-
-    @property
-    def module(self) -> Any:
-        return self._module
+        return f"TorchModel({type(self.module).__name__}, size={self.size})"
 
     @property
     def size(self) -> int:
@@ -72,7 +68,7 @@ class TorchModel:
     def forward(self, X: ArrayLike) -> Array:
         rows = np.asarray(X, dtype=np.float64)
         # In the mode train a row's output may depend on the others (batch normalisation).
-        size = max(1, len(rows)) if self._module.training else SLICE
+        size = max(1, len(rows)) if self.module.training else SLICE
         starts = range(0, max(1, len(rows)), size)
         with self._torch.no_grad():
             return self._flat(self._output(rows[start : start + size]) for start in starts)
@@ -97,7 +93,7 @@ class TorchModel:
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return the module's state by name, parameters and buffers. Its code is not stored."""
         arrays: dict[str, NDArray[np.generic]] = {"model": np.array(self.kind)}
-        for name, tensor in self._module.state_dict().items():
+        for name, tensor in self.module.state_dict().items():
             arrays[f"state.{name}"] = tensor.detach().cpu().numpy().copy()
         return arrays
 
@@ -127,7 +123,7 @@ class TorchModel:
         first = self._trained[0]
         rows = np.asarray(X, dtype=np.float64)
         inputs = self._torch.from_numpy(np.ascontiguousarray(rows)).to(dtype=first.dtype, device=first.device)
-        output = self._module(inputs)
+        output = self.module(inputs)
         shape = tuple(output.shape)
         if shape not in ((rows.shape[0],), (rows.shape[0], 1)):
             raise DataError(f"module must give one output per row, shape ({rows.shape[0]},), not {shape}")

@@ -26,7 +26,7 @@ from securefed.errors import SettingError
 from securefed.plan.rehearsal import Scenario, rehearse
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.own_gradient.openings import refusal
-from securefed.transport import Network, get_network
+from securefed.transport.message import Network, get_network
 
 PRACTICAL_COLUMNS = 2000
 """Columns of all parties together that take less than a minute on two cores."""
@@ -125,10 +125,6 @@ class Estimate:
     """The most bytes at a share-holding party of a blind run; 0 for other runs."""
 
     @property
-    def seconds(self) -> float:
-        return self.computation + self.communication
-
-    @property
     def total_bytes(self) -> int:
         return self.setup_bytes + self.bytes * self.rounds
 
@@ -169,7 +165,7 @@ def estimates(
     ]
     last = due[-1]
     few = many = None
-    if scenario.blind:
+    if scenario.settings.blind:
         check_memory(last.agreement)
     elif any(last.agreement.opens_at(name, 1) for name in last.columns):
         few, many = (_grown(last.with_steps(q), network, workers) for q in (FEW, MANY))
@@ -208,7 +204,7 @@ def _grown(scenario: Scenario, network: Network, workers: int) -> Estimate:
     Sizes differ from the planned one by multiples of the last size but one. That is at least the rows of a
     ciphertext, so whole ciphertexts are counted.
     """
-    due, size, before = scenario.batch, LEAST_BLIND_ROWS if scenario.blind else LEAST_ROWS, None
+    due, size, before = scenario.batch, LEAST_BLIND_ROWS if scenario.settings.blind else LEAST_ROWS, None
     folds = scenario.agreement.batches.folds
     while True:
         rows = due if size + due % size >= due else size + due % size
@@ -222,18 +218,15 @@ def _grown(scenario: Scenario, network: Network, workers: int) -> Estimate:
         packed = len(scenario.columns) * rows / max(1, plan.ciphertexts)
         if before is not None:
             took, large = plan.computation, size >= 4 * packed
-            if scenario.blind:
+            if scenario.settings.blind:
                 took = plan.setup - before[1].setup
                 large = took > LARGE_ENOUGH * plan.setup
             if took > LONG_ENOUGH and large:
-                amounts = [_amount(each) for each in (before[0], smaller, scenario)]
+                # What the time of a run is proportional to, for several numbers of rows.
+                blind, compared = scenario.settings.blind, (before[0], smaller, scenario)
+                amounts = [_blind_bytes(each)[0] if blind else each.batch for each in compared]
                 return _beyond(before[1], plan, (amounts[2] - amounts[0]) / (amounts[1] - amounts[0]))
         before, size = (smaller, plan), 4 * size
-
-
-def _amount(scenario: Scenario) -> int:
-    """Return what the time of a run is proportional to, for several numbers of rows."""
-    return _blind_bytes(scenario)[0] if scenario.blind else scenario.batch
 
 
 def _rehearsed(scenario: Scenario, network: Network, workers: int) -> Estimate:
@@ -249,7 +242,7 @@ def _rehearsed(scenario: Scenario, network: Network, workers: int) -> Estimate:
         communication=rehearsal.round.communication,
         setup=rehearsal.once.computation,
         setup_communication=rehearsal.once.communication,
-        setup_bytes=rehearsal.bytes_once,
+        setup_bytes=rehearsal.traffic("setup").total() + rehearsal.traffic("release").total(),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from securefed.assembly import Assembly, assembly_of
 from securefed.assembly.base import Model, TrainingRows
 from securefed.crypto import KeyHolder, Mapper, PublicKey, cross_scheme, find_kind, generate, key_kind
 from securefed.crypto.blind.interface import CrossScheme
+from securefed.crypto.scheme import R, Serial, T
 from securefed.crypto.wire import HEADER, Frame, Kind
 from securefed.engine.processes import cores
 from securefed.protocols.agreement import Agreement
@@ -30,7 +31,8 @@ from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import algorithm
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.objectives import ObjectiveSettings
-from securefed.transport import LocalRun, Message, Network, Path, run_local
+from securefed.transport.link import LocalRun, run_local
+from securefed.transport.message import Message, Network, Path
 
 STEADY = 2
 """Rehearsed rounds of own gradients: the last is like all that follow the first."""
@@ -40,8 +42,6 @@ EFFICIENCY = 0.85
 """Efficiency of a worker process, relative to work in this one."""
 LOWEST = -1e6
 """The metric of the first evaluation. Every later one is better, so that no rehearsal stops early."""
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +78,9 @@ class Scenario:
         return self.assembly.model(name, self.columns[name], last=last, index=place)
 
     @property
-    def blind(self) -> bool:
-        return self.settings.blind
-
-    @property
     def batch(self) -> int:
         """Rows of a round; of a blind run all rows, which only its preparation reads."""
-        return self.rows if self.blind else self.agreement.batches.effective_size
+        return self.rows if self.settings.blind else self.agreement.batches.effective_size
 
     def with_batch(self, size: int) -> Scenario:
         """Return a smaller scenario, with so many rows in a round or, of a blind run, in all."""
@@ -140,25 +136,15 @@ class Rehearsal:
                     sizes[entry.kind, name, entry.peer] += entry.bytes
         return sizes
 
-    @property
-    def bytes_once(self) -> int:
-        return sum(sum(self.traffic(phase).values()) for phase in ("setup", "release"))
 
-
-@dataclass
-class CountedWorkers:
+class CountedWorkers(Serial):
     """A mapper that works in this process, and a clock on which its workers share the pieces."""
 
-    workers: int
-    timer: Callable[[], float]
-    _saved: float = 0.0
+    def __init__(self, workers: int, timer: Callable[[], float]) -> None:
+        self.workers, self.timer, self._saved = workers, timer, 0.0
 
     def now(self) -> float:
         return self.timer() - self._saved
-
-    @property
-    def local(self) -> Mapper:
-        return self
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         pieces, begin = list(items), self.timer()
@@ -181,7 +167,7 @@ def rehearse(
     `workers`: processes that share the encrypted work. `timer`: the processor's clock ignores other load.
     """
     settings, keys = scenario.assembly.rehearsed(), dict[str, KeyHolder]()
-    if scenario.blind:
+    if scenario.settings.blind:
         scheme = scenario.scheme or cross_scheme(settings.scheme, key_bits=scenario.key_bits)
         scenario = replace(scenario, settings=settings, scheme=scheme)
     else:
@@ -211,12 +197,12 @@ def rehearse(
             kinds=KINDS,
             network=network,
             timer=mapper.now,
-            tap=None if scenario.blind else tap,
+            tap=None if scenario.settings.blind else tap,
         )
     counts = Counter[str]()
     for message in last:
         counts[message.kind] += _ciphertexts(message, [key.public for key in keys.values()])
-    return Rehearsal(done, scenario.blind, +counts, dict(paths))
+    return Rehearsal(done, scenario.settings.blind, +counts, dict(paths))
 
 
 @cache
@@ -254,14 +240,14 @@ def _programs(
         last = name == agreement.label_party
         features = rng.normal(size=(rows, columns)).clip(-LARGEST, LARGEST)
         signs = np.where(rng.random((rows, scenario.outputs)) < 0.5, 1.0, -1.0)
-        scored = features[np.arange(seen) % rows] if scenario.blind else features
+        scored = features[np.arange(seen) % rows] if scenario.settings.blind else features
         context = PartyContext(
             keys.get(name),
             mapper,
             evaluation=EvaluationRows(scored, (lambda scores: next(metrics)) if last else None),
             on_round=on_round,
             # Random columns need no protection.
-            guard=ScoreGuard(party=name, mode="off", column_bits=0.0 if scenario.blind else None),
+            guard=ScoreGuard(party=name, mode="off", column_bits=0.0 if scenario.settings.blind else None),
         )
         labels = signs if scenario.outputs > 1 else signs[:, 0]
         data = TrainingRows.whole(features, labels if last else None)

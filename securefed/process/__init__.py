@@ -10,7 +10,3 @@ message_sizes   the most bytes of each kind of message
 model_files     its part of the model, and the ledger of what scores have shown
 scoring         a joint prediction
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

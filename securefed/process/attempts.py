@@ -26,11 +26,12 @@ from securefed.protocols.messages import KINDS
 from securefed.report.page import render
 from securefed.report.summary import PartyAccount, seconds_of
 from securefed.settings.party import PartyFile, read_party_file
-from securefed.transport import Path as ClockPath
-from securefed.transport import TransportError, WrongRun
-from securefed.transport.message import TEMPORARY
-from securefed.transport.network import Endpoint, NetworkLink, PeerGone, PeerLeft, PeerLost, Timeouts
+from securefed.transport.message import TEMPORARY, PeerGone, PeerLeft, PeerLost, TransportError, WrongRun
+from securefed.transport.message import Path as ClockPath
 from securefed.transport.network.codec import MOST_SECONDS
+from securefed.transport.network.endpoint import Endpoint
+from securefed.transport.network.host import Timeouts
+from securefed.transport.network.run import NetworkLink
 
 
 def open_endpoint(party: PartyFile, keys: PartyKeys) -> Endpoint:

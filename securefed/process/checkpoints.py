@@ -46,7 +46,7 @@ from securefed.files import (
     write_atomically,
 )
 from securefed.protocols.schedules import Reason
-from securefed.transport.network import Malformed
+from securefed.transport.message import Malformed
 
 MAGIC = b"SFCP"
 FORMAT = 5
@@ -69,7 +69,7 @@ REMEDY = "put the file back from a backup, or start all parties with --restart"
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Checkpoint:
     """Arrays, and facts that JSON can hold."""
 
@@ -93,9 +93,6 @@ class Checkpoint:
             arrays[name] = np.ndarray(shape, dtype, data, place).copy()
             place += arrays[name].nbytes
         return cls(arrays, meta)
-
-    def __repr__(self) -> str:
-        return f"<checkpoint of {len(self.arrays)} arrays>"
 
 
 def kept_rounds(rounds: Iterable[int], *, lockstep: bool = True, questions: Iterable[int] = ()) -> set[int]:

@@ -30,13 +30,13 @@ from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
 from securefed.errors import KeyFileError, SettingError, WrongPassphrase
 from securefed.protocols.scoring.blur import KEY_BYTES
 from securefed.settings.party import PartyFile
-from securefed.transport import Transcript
 from securefed.transport.identity import (
     KEY_FILE,
     Certificate,
     Identity,
     check_validity,
 )
+from securefed.transport.transcript import Transcript
 
 CHECKPOINT_KEY, SIGNING_KEY = "checkpoint-key.skf", "signing-key.skf"
 LABELS = {CHECKPOINT_KEY: "securefed checkpoints", SIGNING_KEY: "securefed transcripts"}
@@ -146,9 +146,6 @@ class PartyKeys:
             path = self._folder / he_file(self._kind)
             save_key(path, self.holder, self._passphrase, overwrite=True, beside=path)
             self._saved = opened
-
-    def __repr__(self) -> str:
-        return f"<keys of {self.identity.name!r}>"
 
 
 class Signatures:

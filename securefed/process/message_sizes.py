@@ -23,7 +23,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.scoring import CHUNK, ModelPart
 from securefed.protocols.messages import KINDS, fixed_sizes
 from securefed.protocols.own_gradient.sides import TransferScorer
-from securefed.transport.network import Limits
+from securefed.transport.network.host import Limits
 
 SIZES: Mapping[str, int | None] = {
     **dict.fromkeys(KINDS),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import assembly_of
-from securefed.assembly.base import Part, read_arrays, read_part, write_part
+from securefed.assembly.base import Array, Part, read_arrays, read_part, write_part
 from securefed.data.columns import FittedColumns
 from securefed.errors import DataError
 from securefed.labels.label_model import LabelModel
@@ -29,7 +29,6 @@ from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings.party import PartyFile
 from securefed.settings.run import RunSettings
 
-Array = NDArray[np.float64]
 TRAINING_SCORES, MOST_SCORES = "training_scores", 1001
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import assembly_of
-from securefed.assembly.base import PartyData
+from securefed.assembly.base import Array, PartyData
 from securefed.assembly.build import label_targets
 from securefed.crypto import Mapper
 from securefed.data.columns import FittedColumns, choose_columns, prepare
@@ -31,10 +31,8 @@ from securefed.process.checkpoints import ResumeState
 from securefed.protocols.agreement import Agreement, Member
 from securefed.settings.party import DataSettings, PartyFile
 from securefed.settings.run import RunSettings
-from securefed.transport import Link
+from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

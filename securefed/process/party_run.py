@@ -27,10 +27,9 @@ from secrets import randbits, token_hex
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from securefed.assembly import assembly_of
-from securefed.assembly.base import Model, read_arrays, write_arrays
+from securefed.assembly.base import Array, Model, read_arrays, write_arrays
 from securefed.assembly.build import Measured, build
 from securefed.crypto import Mapper
 from securefed.data.ids import FEW_MEET
@@ -49,14 +48,14 @@ from securefed.protocols.loop import Outcome, PartyContext, PartyLoop, Round
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.report.summary import PartyAccount
 from securefed.settings.party import PartyFile
-from securefed.transport import Path, Transcript
-from securefed.transport.network import NetworkLink
+from securefed.transport.message import Path
+from securefed.transport.network.run import NetworkLink
+from securefed.transport.transcript import Transcript
 
 LITTLE = 0.05
 """A smaller part of the own people in common is told."""
 
 T = TypeVar("T")
-Array = NDArray[np.float64]
 States = Mapping[str, ResumeState]
 
 

@@ -15,18 +15,16 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from securefed.errors import DataError
-from securefed.files import storage_error
-from securefed.process.checkpoints import POINTS, REMEDY, Checkpoint, CheckpointStore
+from securefed.files import Closing, storage_error
+from securefed.process.checkpoints import POINTS, REMEDY, Arrays, Checkpoint, CheckpointStore
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.schedules import Reason
 from securefed.report.summary import RoundPoint, Timeline
-from securefed.transport import Entry, Link, Transcript
-from securefed.transport import Path as ClockPath
+from securefed.transport.link import Link
+from securefed.transport.message import Path as ClockPath
+from securefed.transport.transcript import Entry, Transcript
 
 ROUNDS = ("training", "evaluation")
 """Phases that belong to a round."""
@@ -81,7 +79,7 @@ def resume_transcript(
     return transcript
 
 
-class Events:
+class Events(Closing):
     """What happens in a party's process: lines of JSON in a file, and listeners in the same process."""
 
     def __init__(self, path: Path | None, listeners: Iterable[Listener] = ()) -> None:
@@ -113,15 +111,6 @@ class Events:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def __enter__(self) -> Events:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-Arrays = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass
@@ -194,7 +183,8 @@ class RunRecorder:
         meta = {"ended": ended, "done": done, "entries": self._entries, **self.totals.to_meta()}
         if done:
             meta["members"] = [list(astuple(member)) for member in self.agreement.members]
-            meta["path"] = [self.path.computation, self.path.communication]
+            path = self._totals.timeline.path(self._link.path)  # the clock of the whole run
+            meta["path"] = [path.computation, path.communication]
         # A checkpoint that survives a power cut needs the lines of its rounds: peers compare them at the end.
         self._link.transcript.flush(on_disk=True)
         question = rounds > 0 and self.agreement.evaluates_after(rounds - 1)
@@ -205,8 +195,3 @@ class RunRecorder:
         """The totals of all attempts, as of now."""
         evaluation = self._link.paused.since(self._totals.alignment)
         return replace(self._totals, evaluation=evaluation, activities=dict(self._link.activities))
-
-    @property
-    def path(self) -> ClockPath:
-        """The clock of the whole run, as of now."""
-        return self._totals.timeline.path(self._link.path)

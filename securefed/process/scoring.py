@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import assembly_of
-from securefed.assembly.base import PartyData
+from securefed.assembly.base import Array, PartyData
 from securefed.crypto import Mapper
 from securefed.data.columns import prepared
 from securefed.data.ids import normalise_ids
@@ -41,11 +41,11 @@ from securefed.process.recording import Events, start_transcript
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.own_gradient.sides import TransferScorer
 from securefed.settings.party import PartyFile
-from securefed.transport import Path as ClockPath
-from securefed.transport import Transcript
-from securefed.transport.network import Malformed, NetworkLink
+from securefed.transport.message import Malformed
+from securefed.transport.message import Path as ClockPath
+from securefed.transport.network.run import NetworkLink
+from securefed.transport.transcript import Transcript
 
-Array = NDArray[np.float64]
 KEY_ID_BYTES = 16
 PSI_NOISE = 0.05
 """Half of the index that counts as a difference."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import ceil
@@ -100,11 +99,6 @@ def trust_lines(scheme: str, reveal: str, objective: str) -> list[str]:
     if reveal != "own-gradient" or not protects(scheme):
         return []
     return [line for line in (SCHEMES[scheme].trust, get_objective(objective).given_away) if line]
-
-
-def warn_of_trust(scheme: str, reveal: str, objective: str) -> None:
-    for line in trust_lines(scheme, reveal, objective):
-        warnings.warn(line, TrustWarning, stacklevel=3)
 
 
 def halved_precision(precision: int) -> int:

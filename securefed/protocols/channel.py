@@ -26,7 +26,7 @@ from securefed.crypto.fixed import Floats
 from securefed.crypto.scheme import Mask, Masked
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.transport import Link
+from securefed.transport.link import Link
 
 REPEATED = "used for several of them"
 """The origin of ciphertexts that share randomness. No ciphertexts may."""

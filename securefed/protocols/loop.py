@@ -24,9 +24,9 @@ from securefed.data.columns import column_bits
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.channel import note_agreement
 from securefed.protocols.own_gradient.ledger import Ledger
-from securefed.protocols.schedules import Reason
+from securefed.protocols.schedules import Reason, StoppingTracker
 from securefed.protocols.scoring.score_ledger import ScoreGuard
-from securefed.transport import Link
+from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage
 
 Array = NDArray[np.float64]
@@ -120,7 +120,7 @@ class PartyLoop(ABC):
         if (rows := context.evaluation) and rows.features is not None and rows.people is not None:
             self.guard.know(rows.features, rows.people)
         self._mapper = context.mapper or Serial()
-        self._tracker = agreement.stopping.tracker()
+        self._tracker = StoppingTracker(agreement.stopping)
         self._best: State = {}
         """The best model so far and its round, as in a checkpoint."""
         self.first_round = 0

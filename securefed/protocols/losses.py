@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from securefed.declare import check_choice
 from securefed.errors import DataError, SettingError
-from securefed.models.local import sigmoid
-
-Array = NDArray[np.float64]
+from securefed.models.local import Array, sigmoid
 
 
 @dataclass(frozen=True)

@@ -303,9 +303,6 @@ class Stopping(Declared):
     patience: int | None = setting(None, optional(integer(least=1)), "Evaluations without progress.")
     min_improvement: float = setting(1e-4, number(least=0.0), "The least rise that is progress.")
 
-    def tracker(self) -> StoppingTracker:
-        return StoppingTracker(self)
-
 
 class StoppingTracker:
     def __init__(self, stopping: Stopping) -> None:

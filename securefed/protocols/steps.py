@@ -15,14 +15,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.storage import take_rows
+from securefed.data.storage import Array, take_rows
 from securefed.declare import check_choice, check_number
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.losses import Loss
 from securefed.protocols.schedules import Automatic
-
-Array = NDArray[np.float64]
 
 
 @dataclass(eq=False)

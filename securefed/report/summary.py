@@ -19,7 +19,8 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
-from securefed.transport import Path, Transcript
+from securefed.transport.message import Path
+from securefed.transport.transcript import Transcript
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,6 @@ class Timeline:
     @property
     def history(self) -> list[tuple[int, float]]:
         return [(point.number, point.metric) for point in self.points if point.metric is not None]
-
-    def to_list(self) -> list[dict[str, Any]]:
-        return [dict(vars(point)) for point in self.points]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +150,8 @@ class PartyAccount(RunAccount):
     def result(self) -> dict[str, Any]:
         """Return result.json."""
         sent, received = (bytes_by_kind(self.transcript, event) for event in ("sent", "received"))
+        # The own transcript shows this party's openings, and those that it answered.
+        answers = self.agreement.mutual or self.party == self.agreement.key_holder
         return {
             "party": self.party,
             "run": self.run,
@@ -167,7 +167,7 @@ class PartyAccount(RunAccount):
             "bytes_received": sum(kind["bytes"] for kind in received.values()),
             "saw": saw(self.transcript, protected=self.protected, blind=self.agreement.reveal == "nothing"),
             "seen": received_kinds(self.transcript, self.protected),
-            "ledger": [entry.to_dict() for entry in self.ledger if self._shows(entry.party)],
+            "ledger": [entry.to_dict() for entry in self.ledger if answers or entry.party == self.party],
             "ledger_of_all": [entry.to_dict() for entry in self.ledger],
             "score_bits": self.score_bits,
             "interruptions": self.interruptions,
@@ -175,11 +175,6 @@ class PartyAccount(RunAccount):
             "transcript": {"entries": len(self.transcript), "head": self.transcript.head},
             "peers": {name: dict(peer) for name, peer in self.peers.items()},
         }
-
-    def _shows(self, party: str) -> bool:
-        """Whether this party's own transcript shows that party's openings: its own, and those it answered."""
-        answers = self.agreement.mutual or self.party == self.agreement.key_holder
-        return answers or party == self.party
 
     def timing(self) -> dict[str, Any]:
         """Return timing.json."""
@@ -192,7 +187,7 @@ class PartyAccount(RunAccount):
             "evaluation": seconds_of(self.evaluation),
             "alignment": seconds_of(self.alignment),
             "activities": dict(self.activities),
-            "rounds": self.timeline.to_list(),
+            "rounds": [dict(vars(point)) for point in self.timeline.points],
             "parties": {self.party: own}
             | {name: dict(peer["timing"]) for name, peer in self.peers.items() if peer.get("timing")},
         }

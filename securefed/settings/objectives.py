@@ -41,7 +41,7 @@ from securefed.protocols.schedules import (
 )
 from securefed.protocols.steps import SGD, Optimiser, get_optimiser
 from securefed.settings.protection import DEFAULTS, Blind, Plain, Protection, check_protection
-from securefed.transport import get_network
+from securefed.transport.message import get_network
 
 LEAST_PENALTY = 1e-4
 """The least l2 of "auto". With more rows a penalty changes no prediction, but parameters need a bound."""

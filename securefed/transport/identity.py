@@ -302,10 +302,6 @@ class Identity:
         hidden = serialization.BestAvailableEncryption(password.encode())
         return self._key.private_bytes(serialization.Encoding.PEM, PKCS8, hidden)
 
-    def save(self, folder: str | os.PathLike[str], passphrase: str | bytes) -> None:
-        """Write the key and the certificate into a folder. An existing key stays unchanged."""
-        self._write(Path(folder), passphrase, overwrite=False)
-
     def replace(self, folder: str | os.PathLike[str], passphrase: str | bytes, stamp: str) -> None:
         """Replace the identity in `folder`, which stays beside it as *.old-STAMP.
 
@@ -314,16 +310,19 @@ class Identity:
         for old in (Path(folder) / KEY_FILE, Path(folder) / CERTIFICATE_FILE):
             if old.exists():
                 write_atomically(old.with_name(f"{old.name}.old-{stamp}"), old.read_bytes())
-        self._write(Path(folder), passphrase, overwrite=True)
+        self.save(folder, passphrase, overwrite=True)
 
-    def _write(self, folder: Path, passphrase: str | bytes, *, overwrite: bool) -> None:
+    def save(
+        self, folder: str | os.PathLike[str], passphrase: str | bytes, *, overwrite: bool = False
+    ) -> None:
+        """Write the key and the certificate into a folder. An existing key stays, without `overwrite`."""
         key = self._key.private_bytes(serialization.Encoding.DER, PKCS8, serialization.NoEncryption())
         secret, label = key + self.certificate.pem, f"tls {self.name}"
         try:
-            write_key_file(folder / KEY_FILE, secret, passphrase, label=label, overwrite=overwrite)
+            write_key_file(Path(folder) / KEY_FILE, secret, passphrase, label=label, overwrite=overwrite)
         except KeyFileError as error:
             raise IdentityError(str(error)) from None
-        write_atomically(folder / CERTIFICATE_FILE, self.certificate.pem, mode=0o644)
+        write_atomically(Path(folder) / CERTIFICATE_FILE, self.certificate.pem, mode=0o644)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], passphrase: str | bytes) -> Identity:

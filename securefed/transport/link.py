@@ -253,10 +253,8 @@ def run_local(
     def advance(name: str) -> bool:
         """Resume one program if it can go on; true if it did."""
         needed, link = waiting[name], links[name]
-        if needed is not None:
-            box = mail.get((needed.sender, name))
-            if not box:
-                return False
+        if needed is not None and not mail.get((needed.sender, name)):
+            return False
         link.resume()
         try:
             need = running[name].send(None if needed is None else mail[needed.sender, name].popleft())

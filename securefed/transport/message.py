@@ -34,7 +34,7 @@ exactly.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from securefed.declare import check_number
 from securefed.errors import SecurefedError, SettingError
@@ -156,7 +156,7 @@ class Message:
     sender: str
     receiver: str
     sequence: int
-    payload: bytes
+    payload: bytes = field(repr=False)
     arrival: Path
 
     @property
@@ -168,19 +168,14 @@ class Message:
     def digest(self) -> str:
         return hashlib.sha256(self.payload).hexdigest()
 
-    def __repr__(self) -> str:
-        return (
-            f"<{self.kind} {self.sender}->{self.receiver} round {self.round} step {self.step} "
-            f"#{self.sequence} {self.size} bytes>"
-        )
-
 
 class PeerGone(TransportError):
     """The attempt is over because of `peer`."""
 
-    def __init__(self, peer: str, text: str) -> None:
+    def __init__(self, peer: str, text: str, reason: str = "") -> None:
         super().__init__(text)
-        self.peer = peer
+        self.peer, self.reason = peer, reason
+        """`reason`: the name of the peer's error, and the party that it concerns, if any."""
 
 
 class PeerLost(PeerGone):
@@ -227,11 +222,6 @@ def left_because(reason: str) -> str:
 
 class PeerLeft(PeerGone):
     """The peer's program ended with an error."""
-
-    def __init__(self, peer: str, text: str, reason: str) -> None:
-        super().__init__(peer, text)
-        self.reason = reason
-        """The name of the peer's error, and the party that it concerns, if any."""
 
 
 class SettingsDiffer(TransportError, SettingError):

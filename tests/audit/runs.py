@@ -26,7 +26,9 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import LinearSettings, TransferSettings
-from securefed.transport import LocalRun, Program, Transcript, get_network, run_local
+from securefed.transport.link import LocalRun, Program, run_local
+from securefed.transport.message import get_network
+from securefed.transport.transcript import Transcript
 from tests.protocols.federation import (
     FULL_KEYS,
     MUCH,

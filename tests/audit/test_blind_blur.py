@@ -26,7 +26,7 @@ from securefed.protocols.blind.statistics import ROW_BITS
 from securefed.protocols.scoring import score_ledger as guard_module
 from securefed.protocols.scoring.blur import row_contents
 from securefed.protocols.scoring.score_ledger import ScoreGuard, ScoreRefusal, score_bits
-from securefed.transport import Link
+from securefed.transport.link import Link
 from tests.protocols.told import told
 
 FEW = 1 << 50

@@ -14,7 +14,7 @@ from securefed.crypto.shares import LIMBS
 from securefed.protocols.blind.scoring import SCORE_STEP, _hash
 from securefed.protocols.blind.statistics import MODEL_BITS
 from securefed.protocols.scoring.score_ledger import ScoreGuard, ScoreRefusal
-from securefed.transport import Link
+from securefed.transport.link import Link
 
 WINDOW = 1 << 10
 """Guesses to either side; scores tell the rest."""

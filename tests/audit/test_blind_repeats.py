@@ -43,7 +43,7 @@ from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.blind.statistics import ROW_BITS, SCORE_BITS
 from securefed.protocols.loop import PartyLoop
 from securefed.protocols.scoring.score_ledger import ScoreGuard, ScoreRefusal, score_bits
-from securefed.transport import Link
+from securefed.transport.link import Link
 from tests.protocols.told import told
 
 FEW = 1 << 76

@@ -125,7 +125,7 @@ def test_zero_columns_take_the_same_path() -> None:
         used = right[:, right.any(axis=0)] if naive else right
         shape = replace(product, right=used.shape[1])
         # The same bytes each time: how often c1 is drawn again follows from its public seed.
-        count = len(key.blocks(shape))
+        count = len(key.lengths.blocks(shape))
         blocks = key.encrypt(shape, range(count), rows_of(np.ones((40, 5))), repeatable=True)
 
         def note(frame: Any, event: str, argument: Any) -> None:

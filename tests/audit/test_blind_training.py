@@ -39,7 +39,8 @@ from securefed.protocols.blind.statistics import (
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.settings import LinearSettings
-from securefed.transport import Link, WrongKind
+from securefed.transport.link import Link
+from securefed.transport.message import WrongKind
 from tests.audit.runs import PROTOCOLS
 
 Patch = pytest.MonkeyPatch

@@ -13,7 +13,8 @@ from securefed.protocols.blind.scoring import blind_program
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.score_ledger import ScoreGuard
-from securefed.transport import get_network, run_local
+from securefed.transport.link import run_local
+from securefed.transport.message import get_network
 from tests.audit.runs import ALGORITHMS, PROTOCOLS, blind_scheme, record, report
 from tests.protocols.federation import MUCH
 

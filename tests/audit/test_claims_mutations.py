@@ -42,7 +42,8 @@ from securefed.protocols.own_gradient import openings, training
 from securefed.protocols.own_gradient.training import Exchange
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.protocols.scoring.score_ledger import ScoreGuard
-from securefed.transport import Link, Transcript
+from securefed.transport.link import Link
+from securefed.transport.transcript import Transcript
 from tests.audit.fate_style import PerSample
 from tests.audit.runs import PROTOCOLS, Made, keys
 from tests.protocols.federation import shared_people, transfer

@@ -21,9 +21,9 @@ from securefed.crypto import KEY_KINDS, FixedPoint, generate, shares
 from securefed.crypto.blind.interface import Product
 from securefed.errors import DataError
 from securefed.protocols.schedules import FedBCD
-from securefed.transport import Message, Transcript
-from securefed.transport import Path as Clock
-from securefed.transport.transcript import looks_random, looks_uniform, parts_of
+from securefed.transport.message import Message
+from securefed.transport.message import Path as Clock
+from securefed.transport.transcript import Transcript, looks_random, looks_uniform, parts_of
 from tests.audit.runs import PROTOCOLS, blind_scheme, record, report
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")

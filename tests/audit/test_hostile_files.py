@@ -19,7 +19,7 @@ import pytest
 from bench.altered import write_altered
 from securefed.cli import main
 from securefed.protocols.own_gradient.ledger import LedgerWarning
-from securefed.transport import Transcript
+from securefed.transport.transcript import Transcript
 from tests.audit.runs import record
 
 RUNS = [("linear, two parties", "ckks"), ("blind, three", "ckks"), ("blind, released", "ckks")]

@@ -25,7 +25,8 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.score_ledger import ScoreGuard, ScoreRefusal
 from securefed.settings import LinearSettings
-from securefed.transport import Program, get_network, run_local
+from securefed.transport.link import Program, run_local
+from securefed.transport.message import get_network
 from tests.audit.runs import keys
 from tests.protocols.federation import blobs
 

@@ -16,7 +16,7 @@ from securefed.audit import CLAIMS, audit, write_transcripts
 from securefed.audit.report import AuditReport, whole_page
 from securefed.cli.entry import main
 from securefed.protocols.own_gradient.ledger import LedgerEntry
-from securefed.transport import Transcript
+from securefed.transport.transcript import Transcript
 from tests.audit.runs import record, report
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")

@@ -20,8 +20,8 @@ from bench.altered import write_altered
 from securefed.audit.verify import verify
 from securefed.cli import main
 from securefed.process.keys import PartyKeys, Signatures
-from securefed.transport import Transcript
 from securefed.transport.identity import Identity
+from securefed.transport.transcript import Transcript
 from tests.audit.runs import record
 
 INSTANCE = "0123456789abcdef"

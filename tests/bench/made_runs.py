@@ -9,7 +9,7 @@ from typing import Any
 from bench.replay import Event
 from bench.runs import Record, source_digest
 from bench.table2_rows import Cells
-from securefed.transport import Network
+from securefed.transport.message import Network
 
 SLOW = Network("slow", 8000.0, 0.25)
 """1000 bytes a second."""

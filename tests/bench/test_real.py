@@ -9,7 +9,7 @@ import pytest
 from bench.real import line, rows_of
 from bench.replay import write_events
 from bench.runs import Spec
-from securefed.transport import NETWORKS
+from securefed.transport.message import NETWORKS
 from tests.bench.made_runs import Work, events
 
 WORK = Work()

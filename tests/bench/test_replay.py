@@ -11,7 +11,8 @@ import pytest
 from bench.replay import Costs, Event, read_events, replay, write_events
 from securefed import FedBCD, GeneralisedLinear, Monitoring, Party, Plain, Simulation
 from securefed.errors import DataError
-from securefed.transport import Link, LocalRun, Network, Path, run_local
+from securefed.transport.link import Link, LocalRun, run_local
+from securefed.transport.message import Network, Path
 
 SLOW = Network("slow", 8000.0, 0.25)  # 1000 bytes a second
 KINDS = ("public-key", "contribution", "opening-request", "opening", "verdict")

@@ -8,7 +8,7 @@ import pytest
 
 from bench.table2_bars import bars_of
 from bench.table2_rows import Bar, Cells
-from securefed.transport import NETWORKS
+from securefed.transport.message import NETWORKS
 from tests.bench.made_runs import Work, cells
 
 PAPER = NETWORKS["paper"]

@@ -13,7 +13,7 @@ from bench import table2
 from bench.blind_transfer import Observer
 from bench.table2_bars import blind_bars
 from securefed.models.local import with_ones
-from securefed.transport import get_network
+from securefed.transport.message import get_network
 from tests.bench import made_runs
 from tests.bench.test_table2 import CONTRACT, table
 

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from bench.replay import Event
 from bench.simulate import TIED, area
 from bench.table2_rows import Cells, best_steps, median_interval
-from securefed.transport import NETWORKS, Network
+from securefed.transport.message import NETWORKS, Network
 from tests.bench.made_runs import SLOW, Work, cells, climb, events, record
 
 WORK = Work()

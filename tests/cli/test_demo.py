@@ -114,7 +114,7 @@ def test_its_settings_are_right_for_any_number_of_parties(parties: int) -> None:
     process, beside a model of the joined table.
     """
     made = demo_data(parties, 0)
-    table = run_table(arguments("--parties", str(parties)), made.parties)
+    table = run_table(arguments("--parties", str(parties)), list(made.columns))
     chosen_settings = RunSettings.of(table).settings
     settings = {each.name: getattr(chosen_settings, each.name) for each in fields(chosen_settings)}
     model = GeneralisedLinear(**{**settings, "protection": Plain(like="blind")})
@@ -124,8 +124,8 @@ def test_its_settings_are_right_for_any_number_of_parties(parties: int) -> None:
         numbers = made.table[places][:, made.columns[name]]
         return Party(name, numbers, labels, ids=np.array(made.ids)[places])
 
-    model.fit([rows(name, made.train[name], True) for name in made.parties])
-    scores = model.decision_function([rows(name, made.new, False) for name in made.parties])
+    model.fit([rows(name, made.train[name], True) for name in list(made.columns)])
+    scores = model.decision_function([rows(name, made.new, False) for name in list(made.columns)])
     auc = roc_auc_score(made.labels[made.new], scores)
     central, alone = made.baselines("linear")
     assert auc > central - 0.01

@@ -21,8 +21,7 @@ from securefed.crypto.keyfile import read_key_file
 from securefed.errors import SettingError, WrongPassphrase
 from securefed.process.keys import check_certificates
 from securefed.settings.party import read_party_file
-from securefed.transport.identity import IdentityError
-from securefed.transport.network import Identity
+from securefed.transport.identity import Identity, IdentityError
 from tests.process.parties import PASSPHRASE, ROOT, Fleet
 
 Make = Callable[..., Fleet]

@@ -15,13 +15,13 @@ from securefed.cli import main, party
 from securefed.engine import WorkerDied
 from securefed.files import storage_error
 from securefed.protocols.own_gradient.ledger import Ledger, LedgerRefusal
-from securefed.transport import WrongRun
-from securefed.transport.network import (
+from securefed.transport.message import (
     PeerLeft,
     PeerLost,
     PeerRefused,
     SettingsDiffer,
     WrongCertificate,
+    WrongRun,
 )
 from securefed.transport.network.attempt import MAKE_EQUAL
 from tests.process.parties import PASSPHRASE, Fleet

@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto import FixedPoint, KeyHolder
-from securefed.crypto.paillier.arrays import PackedLayout, PaillierMasked, PaillierOpened
+from securefed.crypto.paillier.arrays import (
+    PackedLayout,
+    PaillierEncrypted,
+    PaillierMask,
+    PaillierMasked,
+    PaillierOpened,
+    mask_packed,
+    pack_ciphertexts,
+)
 from securefed.crypto.paillier.keys import PaillierPublicKey, PaillierSecretKey, generate_secret_key
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import (
@@ -45,6 +53,13 @@ def public(secret: PaillierSecretKey) -> PaillierPublicKey:
     return secret.public
 
 
+def masked_with(
+    encrypted: PaillierEncrypted, layout: PackedLayout, number: int, residue: int
+) -> tuple[PaillierMasked, PaillierMask]:
+    packed = pack_ciphertexts(encrypted.public, encrypted.integers, layout)
+    return mask_packed(encrypted.public, packed, layout, [mpz(number)], [mpz(residue)])
+
+
 def test_masking_has_a_known_answer(secret: PaillierSecretKey) -> None:
     """Seven values of 23 bits in slots of 25: all in one plaintext, under one mask and one r**n."""
     values = np.array([0.5, -1.0, 4.0, -4.0, 0.0, 0.25, -0.125])
@@ -52,7 +67,7 @@ def test_masking_has_a_known_answer(secret: PaillierSecretKey) -> None:
     layout = PackedLayout.of(256, (7,), encrypted.extent)
     assert (layout.width, layout.slots, layout.ciphertexts) == (25, 10, 1)
     residue, number = pow(3, N, N * N), 1234567890123456789
-    masked, mask = encrypted._mask_with(layout, [mpz(number)], [mpz(residue)])
+    masked, mask = masked_with(encrypted, layout, number, residue)
     packed = 1
     for place, ciphertext in enumerate(encrypted.integers):
         packed = packed * pow(ciphertext, 1 << (25 * place), N * N) % (N * N)
@@ -86,7 +101,7 @@ def test_what_the_key_holder_opens_is_uniform() -> None:
         layout = PackedLayout.of(16, (1,), encrypted.extent)
         replies = []
         for number in range(n):
-            masked, _ = encrypted._mask_with(layout, [mpz(number)], [mpz(1)])
+            masked, _ = masked_with(encrypted, layout, number, 1)
             replies.append(masked.integers[0])
         plain = secret._owner.decrypt([mpz(reply) for reply in replies])
         seen.append(Counter(int(m) for m in plain))

@@ -18,8 +18,8 @@ from securefed.data.ids import normalise_ids
 from securefed.data.psi import PSI_KINDS, BadAlignment, intersect
 from securefed.engine import Processes
 from securefed.errors import DataError, SettingError
-from securefed.transport import Link, LocalRun, get_network, run_local
-from securefed.transport.message import Message
+from securefed.transport.link import Link, LocalRun, run_local
+from securefed.transport.message import Message, get_network
 
 
 def align(

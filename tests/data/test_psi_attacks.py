@@ -19,8 +19,8 @@ from securefed.data.curve import PRIME
 from securefed.errors import SettingError
 from securefed.process import own_data
 from securefed.settings.run import RunSettings
-from securefed.transport import Link, get_network, run_local
-from securefed.transport.message import Message
+from securefed.transport.link import Link, run_local
+from securefed.transport.message import Message, get_network
 from tests.data.test_psi import align
 
 EVERYBODY = [f"client-{i:03d}" for i in range(60)]

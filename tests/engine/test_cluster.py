@@ -60,7 +60,7 @@ def test_products_are_the_same_as_here(cluster: Any) -> None:
     right = np.rint(rng.uniform(-1, 1, (3000, 4)) * 2.0**19)
     key, nonce = RLWE.generate(), bytes(NONCE_BYTES)
     public = RLWE.load_public(key.public(nonce), nonce)
-    places = range(len(key.blocks(product)))
+    places = range(len(key.lengths.blocks(product)))
     totals = []
     with Ray(cluster.address) as engine:
         for mapper in (SERIAL, engine):

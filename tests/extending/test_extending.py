@@ -15,9 +15,9 @@ from sklearn.base import clone
 
 from securefed import Blind, FedSGD, GeneralisedLinear, Party, Plain
 from securefed.api.federated import parameters
-from securefed.assembly import ASSEMBLIES, assembly_of
+from securefed.assembly import assembly_of
 from securefed.assembly import register as register_assembly
-from securefed.assembly.base import write_arrays
+from securefed.assembly.base import ASSEMBLIES, write_arrays
 from securefed.assembly.build import PartyData, build
 from securefed.audit import audit
 from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
@@ -41,7 +41,8 @@ from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.settings import LinearSettings
 from securefed.settings.objectives import OBJECTIVE_SETTINGS
 from securefed.settings.run import RunSettings
-from securefed.transport import get_network, run_local
+from securefed.transport.link import run_local
+from securefed.transport.message import get_network
 from tests.data.fitting import fit
 from tests.docs.settings_tables import settings_tables
 from tests.extending import toy, weighted

@@ -11,8 +11,16 @@ import pytest
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel, from_arrays
-from securefed.models.local import ACTIVATIONS, get_activation, sigmoid
+from securefed.models.local import (
+    ACTIVATIONS,
+    HiddenLayer,
+    LinearModel,
+    LocalModel,
+    NetworkModel,
+    from_arrays,
+    get_activation,
+    sigmoid,
+)
 
 Array = NDArray[np.float64]
 Check = Callable[[Array, Callable[[Array], Array], Array], None]

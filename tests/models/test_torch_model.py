@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from research.half_image_cnn import half_image_cnn
 from securefed.errors import DataError, MissingExtra, SettingError
-from securefed.models import LocalModel, NetworkModel, from_arrays
+from securefed.models.local import LocalModel, NetworkModel, from_arrays
 from securefed.models.torch import TorchModel
 
 Array = NDArray[np.float64]

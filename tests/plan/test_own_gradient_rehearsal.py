@@ -17,7 +17,7 @@ from securefed.plan.rehearsal import Rehearsal, Scenario, rehearse
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.settings import LinearSettings, TransferSettings
-from securefed.transport import get_network
+from securefed.transport.message import get_network
 from tests.plan.test_rehearsal import lines, still
 from tests.report.runs import run
 
@@ -209,7 +209,8 @@ def test_few_rows_stand_for_many(scenario: Scenario, monkeypatch: pytest.MonkeyP
     assert max(met) < scenario.batch and len(met) > 1
     # Numbers of CKKS fill whole bytes of a message, not of each row.
     assert planned.bytes == pytest.approx(sum(found.traffic().values()), rel=1e-5)
-    assert planned.ciphertexts == sum(found.ciphertexts.values()) and planned.setup_bytes == found.bytes_once
+    once = found.traffic("setup").total() + found.traffic("release").total()
+    assert planned.ciphertexts == sum(found.ciphertexts.values()) and planned.setup_bytes == once
     assert planned.computation > 0.0
 
 

@@ -17,7 +17,8 @@ from securefed.plan.planner import _blind_bytes, estimates
 from securefed.plan.rehearsal import EFFICIENCY, CountedWorkers, Rehearsal, Scenario, rehearse
 from securefed.protocols.schedules import FedBCD
 from securefed.settings import LinearSettings, TransferSettings
-from securefed.transport import Link, Network, get_network
+from securefed.transport.link import Link
+from securefed.transport.message import Network, get_network
 from tests.report.runs import run
 
 TWO = {"shop": 14, "bank": 2}

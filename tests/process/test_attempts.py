@@ -14,7 +14,7 @@ import pytest
 from securefed.cli.terminal import Terminal, in_foreground
 from securefed.errors import plain_text
 from securefed.process.attempts import Attempts, _timing, may_return, why_it_ended
-from securefed.transport.network import PeerLeft, PeerLost
+from securefed.transport.message import PeerLeft, PeerLost
 
 GONE = PeerLost("shop", "shop at h:7 (nothing of a message arrived for 60 s) could not be reached for 120 s")
 

@@ -25,8 +25,8 @@ from securefed.process.checkpoints import Checkpoint, CheckpointStore
 from securefed.process.message_sizes import SIZES
 from securefed.process.own_data import hear_count
 from securefed.protocols.messages import KINDS
-from securefed.transport import get_network, run_local
-from securefed.transport.message import IllegalMessage, OtherRelease, TransportError
+from securefed.transport.link import run_local
+from securefed.transport.message import IllegalMessage, OtherRelease, TransportError, get_network
 from securefed.transport.network import codec
 from tests.process.parties import PASSPHRASE, ROOT, Fleet
 

@@ -16,9 +16,9 @@ from securefed.process.attempts import ALL_KINDS
 from securefed.process.message_sizes import SIZES, training_sizes
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.messages import KINDS, fixed_sizes
-from securefed.transport import Link
-from securefed.transport.message import OutOfOrder
-from securefed.transport.network import LimitExceeded, NetworkLink
+from securefed.transport.link import Link
+from securefed.transport.message import LimitExceeded, OutOfOrder
+from securefed.transport.network.run import NetworkLink
 from tests.transport.network import FAILED, IDENTITIES, Puppet, Town, refusal
 
 PIECE = 1 << 16

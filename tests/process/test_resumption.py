@@ -9,7 +9,7 @@ import pytest
 
 from securefed.errors import SettingError
 from securefed.process.checkpoints import ResumePlan, ResumeState, decide
-from securefed.transport.network import Malformed
+from securefed.transport.message import Malformed
 
 A, B = "0123456789abcdef", "fedcba9876543210"
 

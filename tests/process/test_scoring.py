@@ -22,9 +22,9 @@ from securefed.process.keys import Signatures
 from securefed.process.model_files import Shard
 from securefed.process.scoring import NewRows, Scored, Scoring, _stability, figures, write_scores
 from securefed.protocols.losses import get_loss
-from securefed.transport import Path as ClockPath
-from securefed.transport import Transcript
 from securefed.transport.identity import Identity
+from securefed.transport.message import Path as ClockPath
+from securefed.transport.transcript import Transcript
 
 
 @pytest.mark.parametrize("said", [3, None, "7"])

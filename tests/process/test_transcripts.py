@@ -16,9 +16,9 @@ from securefed.files import RunDirectory, StorageError
 from securefed.process.checkpoints import Checkpoint, CheckpointStore, ResumePlan
 from securefed.process.party_run import Session
 from securefed.process.recording import Events, RunRecorder, RunTotals, resume_transcript, start_transcript
-from securefed.transport import Transcript
 from securefed.transport.message import Message
 from securefed.transport.message import Path as ClockPath
+from securefed.transport.transcript import Transcript
 
 
 def message(kind: str, round_: int, sequence: int) -> Message:

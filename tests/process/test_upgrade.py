@@ -17,7 +17,7 @@ from securefed.cli import main
 from securefed.errors import DataError
 from securefed.process import checkpoints
 from securefed.process.checkpoints import Checkpoint, CheckpointStore
-from securefed.transport import Transcript
+from securefed.transport.transcript import Transcript
 from tests.process.parties import PASSPHRASE, Fleet
 
 PUBLIC = {"parties": ["shop", "bank"], "estimator": "linear"}

@@ -27,7 +27,8 @@ from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedSGD, LearningRate, Stopping
 from securefed.protocols.scoring.score_ledger import ScoreGuard
 from securefed.protocols.steps import SGD, Optimiser
-from securefed.transport import LocalRun, Message, get_network, run_local
+from securefed.transport.link import LocalRun, run_local
+from securefed.transport.message import Message, get_network
 
 Array = NDArray[np.float64]
 KEY_HOLDER = "C"

@@ -16,7 +16,8 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.prediction import score_program
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.score_ledger import ScoreGuard
-from securefed.transport import LocalRun, get_network, run_local
+from securefed.transport.link import LocalRun, run_local
+from securefed.transport.message import get_network
 from tests.protocols import federation
 from tests.protocols.federation import MUCH, RUN, Federation, Keys, blobs, shared_people, split
 

@@ -23,7 +23,8 @@ from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Automatic, Batches, FedBCD, FedSGD, held_out
 from securefed.settings import LinearSettings
-from securefed.transport import get_network, run_local
+from securefed.transport.link import run_local
+from securefed.transport.message import get_network
 
 Array = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from securefed.errors import CryptoError, FormatError, SecurefedError
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.settings import Blind, LinearSettings, Monitoring
-from securefed.transport import Message
+from securefed.transport.message import Message
 from tests.protocols.federation import Recorder
 from tests.protocols.test_blind_linear import Run, table
 

@@ -33,8 +33,15 @@ from securefed.errors import (
 )
 from securefed.labels.quality import HeldOut
 from securefed.protocols.messages import KINDS
-from securefed.transport import Message, OutOfOrder, WrongKind, WrongRound, WrongRun, WrongSender
-from securefed.transport.message import IllegalMessage
+from securefed.transport.message import (
+    IllegalMessage,
+    Message,
+    OutOfOrder,
+    WrongKind,
+    WrongRound,
+    WrongRun,
+    WrongSender,
+)
 from tests.protocols import federation
 from tests.protocols.federation import FULL_KEYS, KEYS, Keys, Recorder, blobs, split
 from tests.protocols.scenarios import SCENARIOS, Scenario, training, transfer_training

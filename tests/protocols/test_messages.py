@@ -14,7 +14,7 @@ from securefed.crypto import load_public_key
 from securefed.crypto.wire import HEADER, Frame, Kind
 from securefed.protocols.messages import KINDS, SCORING, TRAFFIC
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
-from securefed.transport import LocalRun
+from securefed.transport.link import LocalRun
 from tests.protocols import federation
 from tests.protocols.federation import KEY_HOLDER, Federation, Keys, Recorder, blobs, shared_people, split
 from tests.protocols.scenarios import SCENARIOS

@@ -16,7 +16,7 @@ from securefed.crypto.wire import Frame, Kind
 from securefed.errors import DataError
 from securefed.protocols.own_gradient.sides import LinearScorer, TransferScorer
 from securefed.protocols.scoring.blur import blur
-from securefed.transport import LocalRun
+from securefed.transport.link import LocalRun
 from tests.protocols import federation
 from tests.protocols.error_bounds import opening_error, power
 from tests.protocols.federation import (

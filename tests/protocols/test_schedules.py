@@ -20,6 +20,7 @@ from securefed.protocols.schedules import (
     InverseSqrt,
     InverseSqrtParties,
     Stopping,
+    StoppingTracker,
     as_learning_rate,
 )
 
@@ -137,41 +138,41 @@ def test_every_set_of_rows_is_equally_likely() -> None:
 
 def test_stopping_reasons() -> None:
     rule = Stopping(rounds=5, target=0.9, patience=2, min_improvement=0.01)
-    tracker = rule.tracker()
+    tracker = StoppingTracker(rule)
     assert [tracker.update(t, metric) for t, metric in enumerate([0.5, 0.6, 0.7, 0.95])] == [None] * 3 + [
         "target"
     ]
-    tracker = rule.tracker()
+    tracker = StoppingTracker(rule)
     assert [tracker.update(t, metric) for t, metric in enumerate([0.5, 0.505, 0.51])] == [
         None,
         None,
         "no progress",
     ]
-    tracker = rule.tracker()
+    tracker = StoppingTracker(rule)
     assert [tracker.update(t, 0.5 + 0.02 * t) for t in range(5)] == [None] * 4 + ["rounds"]
     # The target counts even in the last round and without progress.
-    assert Stopping(rounds=1, target=0.9).tracker().update(0, 0.9) == "target"
+    assert StoppingTracker(Stopping(rounds=1, target=0.9)).update(0, 0.9) == "target"
 
 
 def test_slow_progress_adds_up() -> None:
     # Each rise is below min_improvement, but the best so far stays where it was: two of them are progress.
-    tracker = Stopping(rounds=100, patience=3, min_improvement=0.01).tracker()
+    tracker = StoppingTracker(Stopping(rounds=100, patience=3, min_improvement=0.01))
     assert [tracker.update(t, 0.5 + 0.006 * t) for t in range(20)] == [None] * 20
 
 
 def test_rounds_without_evaluation() -> None:
-    tracker = Stopping(rounds=6, target=0.9, patience=2).tracker()
+    tracker = StoppingTracker(Stopping(rounds=6, target=0.9, patience=2))
     assert [tracker.update(t, None) for t in range(6)] == [None] * 5 + ["rounds"]
 
 
 def test_no_patience_never_stops_early() -> None:
-    tracker = Stopping(rounds=30).tracker()
+    tracker = StoppingTracker(Stopping(rounds=30))
     assert [tracker.update(t, 0.5) for t in range(30)] == [None] * 29 + ["rounds"]
 
 
 def test_resumed_tracker_stops_where_it_would_have() -> None:
     rule = Stopping(rounds=50, patience=3)
-    tracker, resumed = rule.tracker(), rule.tracker()
+    tracker, resumed = StoppingTracker(rule), StoppingTracker(rule)
     resumed.restore(tracker.state())
     assert resumed.update(0, 0.1) is None
     for t in range(3):
@@ -183,7 +184,7 @@ def test_resumed_tracker_stops_where_it_would_have() -> None:
 @pytest.mark.parametrize("metric", [math.nan, math.inf])
 def test_a_metric_that_is_no_number_is_an_error(metric: float) -> None:
     with pytest.raises(DataError, match=r"metric must be a finite number, not (nan|inf) after round 3"):
-        Stopping(rounds=9).tracker().update(3, metric)
+        StoppingTracker(Stopping(rounds=9)).update(3, metric)
 
 
 @pytest.mark.parametrize(

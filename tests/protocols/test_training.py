@@ -16,7 +16,7 @@ from securefed.protocols.loop import EvaluationRows, Round
 from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.steps import SGD, Adam
-from securefed.transport import Network
+from securefed.transport.message import Network
 from tests.protocols import federation
 from tests.protocols.federation import (
     KEY_HOLDER,

@@ -237,7 +237,7 @@ def test_contributions_stay_within_the_range_that_they_declare(activation: str, 
     people.labels[:] = 1.0
     made = federation.transfer(people, KEYS, activation=activation, gamma=0.7, activation_bound=3.0)
     for side in made.sides.values():
-        weights = np.zeros(side.model.weights.shape)
+        weights = np.zeros((side.model.columns + 1, side.model.width))
         weights[-1] = 3.0 if activation == "relu" else 50.0
         side.model.parameters = weights.ravel()
         contribution, fixed = side.contribution(), side.fixed()

@@ -27,7 +27,8 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.protocols.steps import OwnSteps
 from securefed.settings import TransferSettings
-from securefed.transport import get_network, run_local
+from securefed.transport.link import run_local
+from securefed.transport.message import get_network
 
 Array = NDArray[np.float64]
 CLOSE = 1e-6

@@ -14,7 +14,8 @@ from securefed.plan.rehearsal import Scenario
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.scoring.score_ledger import ScoreGuard
-from securefed.transport import Link, LocalRun, Message, Program, get_network, run_local
+from securefed.transport.link import Link, LocalRun, Program, run_local
+from securefed.transport.message import Message, get_network
 from tests.protocols.federation import FULL_KEYS
 
 UNENCRYPTED = ("public-key", "opening", "verdict", "received")

@@ -17,7 +17,7 @@ from securefed.protocols.schedules import FedBCD
 from securefed.report.page import render, seconds, size
 from securefed.report.summary import PartyAccount, Timeline, saw
 from securefed.settings import LinearSettings, OwnGradient, Plain, Protection
-from securefed.transport import Path as ClockPath
+from securefed.transport.message import Path as ClockPath
 from tests.report.drawings import parsed
 from tests.report.runs import run
 
@@ -78,7 +78,7 @@ def test_a_plain_run_is_said_to_be_one() -> None:
 
 
 def test_nothing_seen_is_said_so() -> None:
-    from securefed.transport import Transcript
+    from securefed.transport.transcript import Transcript
 
     assert saw(Transcript("shop"), protected=True) == "only ciphertexts and masked numbers"
 

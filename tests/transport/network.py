@@ -17,11 +17,15 @@ from functools import partial
 from typing import Any, Self
 
 from bench.ports import free_ports
-from securefed.transport import Path, Program
-from securefed.transport.message import OtherRelease, PeerRefused, TransportError
-from securefed.transport.network import Endpoint, Identity, Limits, NetworkRun, Peer, Timeouts, codec
+from securefed.transport.identity import Identity, Peer
+from securefed.transport.link import Program
+from securefed.transport.message import OtherRelease, Path, PeerRefused, TransportError
+from securefed.transport.network import codec
 from securefed.transport.network.calls import GREET, POST, CallChannel, CallFailed, contexts, dial
 from securefed.transport.network.codec import GREETING, RUNNING, Envelope, Hello, PieceReceipt
+from securefed.transport.network.endpoint import Endpoint
+from securefed.transport.network.host import Limits, Timeouts
+from securefed.transport.network.run import NetworkRun
 
 KINDS = ("number", "answer")
 SETTINGS = {"local_steps": 5}

@@ -17,8 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from securefed.engine import Processes
-from securefed.transport import Link
-from securefed.transport.network import Certificate, Endpoint, Identity, NetworkLink, Peer, PeerGone, Timeouts
+from securefed.transport.identity import Certificate, Identity, Peer
+from securefed.transport.link import Link
+from securefed.transport.message import PeerGone
+from securefed.transport.network.endpoint import Endpoint
+from securefed.transport.network.host import Timeouts
+from securefed.transport.network.run import NetworkLink
 
 KINDS = ("block",)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 import random
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -16,14 +17,14 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
 
-from securefed.transport import Program
-from securefed.transport.network import Limits, NetworkRun, Peer, Timeouts, Waiting
+from securefed.transport.identity import Peer
+from securefed.transport.link import Program
 from securefed.transport.network.attempt import Attempt, Register
 from securefed.transport.network.calls import GREET, CallChannel, CallFailed, Connection, answered, concluded
-from securefed.transport.network.host import Host
+from securefed.transport.network.host import Host, Timeouts
 from securefed.transport.network.peer_channel import Line
 from securefed.transport.network.rpc_handlers import Reception
-from securefed.transport.network.run import Driver
+from securefed.transport.network.run import Driver, NetworkRun, Waiting
 from tests.transport.network import IDENTITIES, KINDS, SETTINGS
 
 LOG = logging.getLogger("tests.simulated")
@@ -265,13 +266,13 @@ class Process(Host):
         attempt: type[Attempt] = Attempt,
         line: type[Line] = Line,
     ) -> None:
-        self.world, self.name, self.timeouts, self._attempt = world, name, timeouts, attempt
+        super().__init__(timeouts=timeouts, log=LOG)
+        self.world, self.name, self._attempt = world, name, attempt
         self.alive, self.stopped = True, False
         self.kept: list[Callable[[], None]] = []
         others = [other for other in world.names if other != name]
         peers = {other: Peer("127.0.0.1:1", IDENTITIES[other].certificate) for other in others}
-        self.reception = Reception(Register(name), peers, timeouts, LOG, self)
-        self._limits = Limits()
+        self.reception = Reception(Register(name), peers, self)
         self._lines = {other: self._line(other, line) for other in others}
         world.processes[name] = self
         self.spares: dict[str, Process] = {}
@@ -282,7 +283,7 @@ class Process(Host):
 
     def _line(self, other: str, line: type[Line]) -> Line:
         channels = (cast(CallChannel, Channel(self.world, self, other)) for _ in range(2))
-        return line(other, *channels, self._limits, self.timeouts, self)
+        return line(other, *channels, self)
 
     def _keep_spares(self) -> None:
         """As securefed.transport.network.reverse: one to each peer, opened again after at most a beat."""
@@ -324,17 +325,13 @@ class Process(Host):
             kinds=KINDS,
             settings=SETTINGS,
             facts=facts or {},
-            limits=self._limits,
-            log=LOG,
-            done={*after, *register.done},
             host=self,
+            done={*after, *register.done},
         )
-        timeouts = self.timeouts if join is None else Timeouts(**{**vars(self.timeouts), "join": join})
         register.begin(attempt)
         try:
-            driver = Driver(
-                attempt, self._lines, self._limits, timeouts, on_wait=on_wait, timer=self.now, host=self
-            )
+            wait = math.inf if join is None else join
+            driver = Driver(attempt, self._lines, self, wait, on_wait=on_wait, timer=self.now)
             return driver.run(program)
         finally:
             register.end()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securefed.errors import SettingError
-from securefed.transport import NETWORKS, Network, Path, get_network
+from securefed.transport.message import NETWORKS, Network, Path, get_network
 
 SECONDS = st.floats(0.0, 1e6)
 

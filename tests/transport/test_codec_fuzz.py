@@ -20,10 +20,11 @@ from typing import Any
 
 import pytest
 
-from securefed.transport.message import TransportError
-from securefed.transport.network import Limits, Malformed, codec
+from securefed.transport.message import Malformed, TransportError
+from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.codec import Envelope, Hello
+from securefed.transport.network.host import Host, Limits
 from tests.transport.test_network_codec import ENVELOPE, HELLO
 
 LIMITS = Limits(message_bytes=1 << 20, queued_bytes=1 << 21)
@@ -107,8 +108,7 @@ def use(value: object) -> str:
         kinds=("number",),
         settings={"local_steps": 5},
         facts={},
-        limits=LIMITS,
-        log=logging.getLogger("tests.fuzz"),
+        host=Host(LIMITS, log=logging.getLogger("tests.fuzz")),
     )
     if isinstance(value, Hello) and value.sender == "bank":
         codec.decode_hello(codec.encode_hello(attempt.answer(value)))

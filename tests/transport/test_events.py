@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bench.replay import Event
-from securefed.transport import Link, LocalRun, Network, run_local
+from securefed.transport.link import Link, LocalRun, run_local
+from securefed.transport.message import Network
 
 NETWORK = Network("slow", 8000.0, 0.25)  # 1000 bytes a second
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from securefed.transport import (
-    Link,
+from securefed.transport.link import Link, Needed
+from securefed.transport.message import (
     Message,
     Network,
     OutOfOrder,
@@ -19,7 +19,6 @@ from securefed.transport import (
     WrongRun,
     WrongSender,
 )
-from securefed.transport.link import Needed
 
 
 def make() -> Link:
@@ -118,4 +117,4 @@ def test_a_refused_message_is_not_taken_note_of() -> None:
 
 def test_a_message_shows_its_metadata_and_not_its_payload() -> None:
     shown = repr(message(0, payload=b"secret"))
-    assert shown == "<number shop->bank round 0 step 0 #0 6 bytes>"
+    assert "secret" not in shown and "kind='number'" in shown and "receiver='bank'" in shown

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from securefed.transport import (
+from securefed.transport.link import Link, run_local
+from securefed.transport.message import (
     Deadlock,
-    Link,
     Message,
     Network,
     OutOfOrder,
@@ -18,7 +18,6 @@ from securefed.transport import (
     WrongRound,
     WrongRun,
     WrongSender,
-    run_local,
 )
 
 KINDS = ("number", "answer")

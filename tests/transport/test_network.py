@@ -15,23 +15,26 @@ from typing import Any
 import pytest
 
 from securefed.errors import SettingError
-from securefed.transport import Deadlock, Link, Network, WrongKind, WrongRun, WrongSender, run_local
-from securefed.transport.network import (
+from securefed.transport.identity import Identity, Peer
+from securefed.transport.link import Link, run_local
+from securefed.transport.message import (
     AddressError,
-    Endpoint,
-    Identity,
+    Deadlock,
     LimitExceeded,
-    Limits,
-    NetworkLink,
-    Peer,
+    Network,
     PeerGone,
     PeerLeft,
     PeerLost,
     PeerRestarted,
     SettingsDiffer,
-    Timeouts,
     WrongCertificate,
+    WrongKind,
+    WrongRun,
+    WrongSender,
 )
+from securefed.transport.network.endpoint import Endpoint
+from securefed.transport.network.host import Limits, Timeouts
+from securefed.transport.network.run import NetworkLink
 from tests.transport.network import (
     IDENTITIES,
     KINDS,

@@ -5,7 +5,6 @@ No network: hellos are handed over by hand, so that Hypothesis can choose who he
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import Any
 
@@ -13,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securefed.transport import TransportError, WrongKind, WrongRun
-from securefed.transport.network import (
-    Limits,
+from securefed.transport.message import (
     PeerLeft,
     PeerLost,
     PeerRefused,
     PeerRestarted,
     SettingsDiffer,
-    codec,
+    TransportError,
+    WrongKind,
+    WrongRun,
 )
+from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.codec import FINISHED, GREETING, LEFT, RUNNING, Hello
-
-LOG = logging.getLogger("securefed.transport")
+from securefed.transport.network.host import Host
 
 
 def make(name: str, names: tuple[str, ...] = ("bank", "shop"), **given: Any) -> Attempt:
@@ -35,8 +34,7 @@ def make(name: str, names: tuple[str, ...] = ("bank", "shop"), **given: Any) -> 
         "kinds": ("number",),
         "settings": {"local_steps": 5},
         "facts": {},
-        "limits": Limits(),
-        "log": LOG,
+        "host": Host(given.pop("limits", None)),
     }
     return Attempt(name, [n for n in names if n != name], **(options | given))
 

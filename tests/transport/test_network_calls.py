@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from securefed.transport.network import Endpoint, Peer, Timeouts
+from securefed.transport.identity import Peer
 from securefed.transport.network.calls import (
     CLOSED_AT_ONCE,
     GREET,
@@ -20,6 +20,8 @@ from securefed.transport.network.calls import (
     contexts,
     dial,
 )
+from securefed.transport.network.endpoint import Endpoint
+from securefed.transport.network.host import Timeouts
 from tests.transport.network import IDENTITIES, Puppet, place, wait_until
 
 

@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securefed.errors import SettingError
-from securefed.transport import OutOfOrder, Path
-from securefed.transport.message import OtherRelease
-from securefed.transport.network import LimitExceeded, Limits, Malformed, Repeated
+from securefed.transport.message import LimitExceeded, Malformed, OtherRelease, OutOfOrder, Path, Repeated
 from securefed.transport.network.attempt import Inbox, Parcel
 from securefed.transport.network.codec import (
     ABSENT,
@@ -37,6 +35,7 @@ from securefed.transport.network.codec import (
     from_json,
     to_json,
 )
+from securefed.transport.network.host import Limits
 
 HELLO = Hello(
     run="r",

@@ -6,8 +6,7 @@ received from it, never what was sent to it.
 
 from __future__ import annotations
 
-from securefed.transport import WrongRun
-from securefed.transport.network import PeerLeft, PeerRestarted
+from securefed.transport.message import PeerLeft, PeerRestarted, WrongRun
 from securefed.transport.network.attempt import Register
 from securefed.transport.network.codec import ABSENT, FINISHED, GREETING, Hello
 from tests.transport.test_network_attempt import agreed, greet, make

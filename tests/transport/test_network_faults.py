@@ -17,18 +17,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from securefed.transport import IllegalMessage, Link, OutOfOrder, TransportError, WrongKind, WrongRound
-from securefed.transport.network import (
+from securefed.transport.link import Link
+from securefed.transport.message import (
+    IllegalMessage,
     LimitExceeded,
-    Limits,
     Malformed,
-    NetworkRun,
+    OutOfOrder,
     PeerLost,
     PeerRefused,
     PeerRestarted,
-    Timeouts,
+    TransportError,
+    WrongKind,
+    WrongRound,
 )
 from securefed.transport.network.codec import FINISHED, LEFT, RUNNING, PieceReceipt
+from securefed.transport.network.host import Limits, Timeouts
+from securefed.transport.network.run import NetworkRun
 from tests.transport.network import FAILED, IDENTITIES, Proxy, Puppet, Town, outcome, refusal, result
 
 LIMITS = Limits(message_bytes=100_000, queued_bytes=200_000, chunk_bytes=4096)

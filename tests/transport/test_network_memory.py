@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from securefed.transport import Link
+from securefed.transport.link import Link
 from tests.transport.network import Town, result
 
 MESSAGES = 400

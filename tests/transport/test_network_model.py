@@ -27,10 +27,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from securefed.transport import Link, WrongRun
-from securefed.transport.network import PeerGone, Timeouts
+from securefed.transport.link import Link
+from securefed.transport.message import PeerGone, WrongRun
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.codec import ABSENT, FINISHED, GREETING, Hello
+from securefed.transport.network.host import Timeouts
 from tests.transport.simulated import Process, World
 
 NAMES = ("bank", "shop", "mill", "farm")

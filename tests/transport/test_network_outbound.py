@@ -13,9 +13,12 @@ from typing import Any, cast
 import pytest
 
 from securefed.errors import SettingError
-from securefed.transport import Link
-from securefed.transport.network import Endpoint, Peer, PeerLost, Timeouts
+from securefed.transport.identity import Peer
+from securefed.transport.link import Link
+from securefed.transport.message import PeerLost
 from securefed.transport.network.calls import CallFailed, Connection
+from securefed.transport.network.endpoint import Endpoint
+from securefed.transport.network.host import Timeouts
 from securefed.transport.network.reverse import Spare
 from tests.transport.network import (
     IDENTITIES,

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from securefed.transport.network import Identity
+from securefed.transport.identity import Identity
 from tests.transport.network import place, wait_until
 from tests.transport.party import block
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from bench.chaos_wires import Wire
-from securefed.transport import Link, Program
-from securefed.transport.network import Timeouts
+from securefed.transport.link import Link, Program
+from securefed.transport.network.host import Timeouts
 from tests.transport.network import Town, result
 
 MODEM = 100e3 / 8

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from securefed.transport import Link, Program
-from securefed.transport.network import NetworkRun, PeerGone, PeerLost, Timeouts, Waiting
+from securefed.transport.link import Link, Program
+from securefed.transport.message import PeerGone, PeerLost
+from securefed.transport.network.host import Timeouts
 from securefed.transport.network.peer_channel import Line
+from securefed.transport.network.run import NetworkRun, Waiting
 from tests.transport.simulated import Process, World
 
 MODEM = 100e3 / 8
@@ -173,6 +175,6 @@ def test_a_receiver_without_room_is_not_a_dead_line() -> None:
 
     with Pair(many, slow) as pair:
         for process in pair.world.processes.values():
-            object.__setattr__(process._limits, "queued_messages", 1)
+            object.__setattr__(process.limits, "queued_messages", 1)
         pair.run(700)
         assert pair.outcome("shop") == 3 << 20

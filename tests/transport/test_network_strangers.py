@@ -17,11 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from securefed.transport.identity import Identity, Peer
 from securefed.transport.message import TransportError
-from securefed.transport.network import Endpoint, Identity, Limits, Peer, Timeouts, codec
+from securefed.transport.network import codec
 from securefed.transport.network import endpoint as endpoint_module
 from securefed.transport.network.calls import GREET, HEAD, POST, REFUSED, Connection, contexts, dial
 from securefed.transport.network.codec import ABSENT
+from securefed.transport.network.endpoint import Endpoint
+from securefed.transport.network.host import Limits, Timeouts
 from securefed.transport.network.listener import NO_HANDSHAKE, Listener, crowding, origin
 from tests.transport.authority import Authority
 from tests.transport.network import (

@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
+from securefed.transport.identity import Peer
 from securefed.transport.message import TransportError
-from securefed.transport.network import Endpoint, Peer
+from securefed.transport.network.endpoint import Endpoint
 from tests.transport.network import IDENTITIES, QUICK, Town, place, wait_until
 from tests.transport.test_network import ring
 

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from securefed.transport import Link, Program
-from securefed.transport.network import NetworkRun, PeerGone, PeerLeft, PeerLost, Timeouts, Waiting
+from securefed.transport.link import Link, Program
+from securefed.transport.message import PeerGone, PeerLeft, PeerLost
+from securefed.transport.network.host import Timeouts
+from securefed.transport.network.run import NetworkRun, Waiting
 from tests.transport.simulated import Process, World
 
 Found = dict[str, NetworkRun | BaseException]

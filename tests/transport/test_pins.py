@@ -12,7 +12,7 @@ import pytest
 
 from securefed.errors import SettingError
 from securefed.transport.identity import Certificate, CertificateFinding, Identity, Peer, check_validity
-from securefed.transport.network import Endpoint
+from securefed.transport.network.endpoint import Endpoint
 from tests.transport.network import FAILED, IDENTITIES, QUICK, Puppet, Town, place, refusal
 from tests.transport.test_network import ring
 

@@ -106,15 +106,10 @@ class Lengths:
     reply: Callable[[Product], int]
 
 
-class _KeyHalf(ABC):
-    lengths: Lengths
-
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        return self.lengths.blocks(product)
-
-
-class CrossKey(_KeyHalf):
+class CrossKey(ABC):
     """The encryptor's side. One key serves one purpose of one run; `erase` ends it."""
+
+    lengths: Lengths
 
     def __init__(self, secret: Any) -> None:
         self._kept = secret
@@ -159,7 +154,7 @@ class CrossKey(_KeyHalf):
         return self._read(product, reply)
 
     def _rows(self, product: Product, block: int, operand: Operand, bits: int = WIDTH) -> Rows:
-        return rows_of(operand, *self.blocks(product)[block], product.left, bits, "left")
+        return rows_of(operand, *self.lengths.blocks(product)[block], product.left, bits, "left")
 
     @abstractmethod
     def _encrypt(
@@ -174,8 +169,10 @@ class CrossKey(_KeyHalf):
         """Return the secret key, to keep with a model. `CrossScheme.load_key` reads it."""
 
 
-class CrossPublic(_KeyHalf):
+class CrossPublic(ABC):
     """The multiplier's side: somebody else's public key."""
+
+    lengths: Lengths
 
     @abstractmethod
     def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:

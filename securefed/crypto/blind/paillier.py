@@ -182,7 +182,8 @@ class PaillierCrossKey(CrossKey):
         content = f"{product} {block} {[int(each) for each in plaintexts]}".encode()
         key = sha512(f"{self._secret._primes.p.p}".encode()).digest()
         seed = blake2b(content, key=key, person=b"repeatable", digest_size=SEED_BYTES).digest()
-        residues: list[mpz] = self._secret.draw_again(key_stream(seed), len(plaintexts))
+        owner = self._secret._owner
+        residues: list[mpz] = owner.draw_from(key_stream(seed), len(plaintexts), owner.powers)
         return residues
 
     def _read(self, product: Product, reply: bytes) -> Share:

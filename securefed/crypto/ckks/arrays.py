@@ -36,7 +36,6 @@ from securefed.crypto.ckks.form import (
     Noise,
     added,
     flood_deviation,
-    plain_added,
     product_form,
 )
 from securefed.crypto.ckks.layout import (
@@ -119,9 +118,10 @@ class CkksEncrypted(Encrypted):
         return CkksEncrypted(self.public, form, RING.reduced(total))
 
     def _add_plain(self, values: Floats) -> CkksEncrypted:
-        total = self.residues.copy()
-        total[:, 0] += encoded(self.form.layout.polynomials(values), self.form.scale)
-        return CkksEncrypted(self.public, plain_added(self.form), RING.reduced(total))
+        form, total = self.form, self.residues.copy()
+        total[:, 0] += encoded(form.layout.polynomials(values), form.scale)
+        form = replace(form, bound=2 * form.bound, magnitude=form.magnitude + 1)
+        return CkksEncrypted(self.public, form, RING.reduced(total))
 
     # Products
 

@@ -118,11 +118,6 @@ def fresh_form(shape: tuple[int, ...], fixed: FixedPoint, terms: int) -> ArrayFo
     return ArrayForm(RowLayout(shape), fixed.bound, DATA_BITS - power, magnitude, Noise(terms))
 
 
-def plain_added(form: ArrayForm) -> ArrayForm:
-    """Return the form of a sum with plain numbers no larger than the bound."""
-    return replace(form, bound=2 * form.bound, magnitude=form.magnitude + 1)
-
-
 def added(low: ArrayForm, high: ArrayForm) -> tuple[ArrayForm, int]:
     """Return the form of a sum, and the lift: the power of two that multiplies the array of lower scale."""
     if low.product or high.product:

@@ -271,12 +271,8 @@ class PaillierEncrypted(PaillierIntegers, Encrypted):
 
     def mask(self) -> tuple[PaillierMasked, PaillierMask]:
         layout = PackedLayout.of(self.public.bits, self.shape, self.extent)
-        count = layout.ciphertexts
-        return self._mask_with(layout, uniform_many_below(self.public.n, count), self.public.draw(count))
-
-    def _mask_with(
-        self, layout: PackedLayout, masks: Sequence[mpz], residues: Sequence[mpz]
-    ) -> tuple[PaillierMasked, PaillierMask]:
+        masks = uniform_many_below(self.public.n, layout.ciphertexts)
+        residues = self.public.draw(layout.ciphertexts)
         packed = pack_ciphertexts(self.public, self.integers, layout)
         return mask_packed(self.public, packed, layout, masks, residues)
 

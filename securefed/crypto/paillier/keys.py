@@ -268,10 +268,6 @@ class PaillierSecretKey(SecretKey):
         pieces = [(self._primes, min(size, count - done), keep) for done in range(0, count, size)]
         return [residue for piece in mapper.map(owner_draw, pieces) for residue in piece]
 
-    def draw_again(self, source: ByteSource, count: int) -> list[mpz]:
-        """Draw residues that follow from a secret source."""
-        return self._owner.draw_from(source, count, self._owner.powers)
-
     def proven(self, context: bytes) -> bytes:
         """Return the public key with a proof for this context."""
         proof = prove(self._primes.p.p, self._primes.q.p, context)

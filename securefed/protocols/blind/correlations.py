@@ -22,7 +22,7 @@ from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 from securefed.errors import MaskError
 from securefed.protocols.blind.cross import At, CrossTools, operand_of
 from securefed.protocols.blind.statistics import SHARE_BITS
-from securefed.transport import Link
+from securefed.transport.link import Link
 
 AHEAD = 4
 """Encrypted factors that may be under way before the first reply is read."""
@@ -162,7 +162,7 @@ async def _products(
             products.append(await own.read(peer, waiting.pop(0), at=at))
 
     for product, operand in jobs:
-        small = len(own.key.blocks(product)) <= SMALL_BLOCKS
+        small = len(own.key.lengths.blocks(product)) <= SMALL_BLOCKS
         if not small:
             await read(0)
         await own.send(peer, product, operand, at=at)

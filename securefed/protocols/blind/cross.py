@@ -24,7 +24,7 @@ from securefed.crypto.blind.interface import (
 from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import Share
 from securefed.errors import FormatError
-from securefed.transport import Link
+from securefed.transport.link import Link
 
 WINDOW = 4
 """Blocks that are encrypted, sent and multiplied together."""
@@ -54,7 +54,7 @@ class Encryptor:
         self, peer: str, product: Product, operand: Operand, *, at: At, repeatable: bool = False
     ) -> None:
         """Encrypt the left factor for one multiplier; `repeatable`: the same numbers give the same bytes."""
-        count = len(self.key.blocks(product))
+        count = len(self.key.lengths.blocks(product))
         for window, first in enumerate(range(0, count, WINDOW)):
             if window >= AHEAD:
                 await self.link.receive("received", peer, **at._asdict())
@@ -66,7 +66,7 @@ class Encryptor:
 
     async def read(self, peer: str, product: Product, *, at: At) -> Share:
         """Return this party's share of the product."""
-        windows = -(-len(self.key.blocks(product)) // WINDOW)
+        windows = -(-len(self.key.lengths.blocks(product)) // WINDOW)
         for _ in range(AHEAD if windows > AHEAD else 0):
             await self.link.receive("received", peer, **at._asdict())
         reply = await self.link.receive("reply", peer, **at._asdict())
@@ -88,7 +88,7 @@ class Multiplier:
 
     async def multiply(self, product: Product, operand: Operand, *, at: At) -> Share:
         """Return this party's share of the product."""
-        evaluation, count = self.public.evaluate(product), len(self.public.blocks(product))
+        evaluation, count = self.public.evaluate(product), len(self.public.lengths.blocks(product))
         windows = range(0, count, WINDOW)
         for first in windows:
             blocks = {}
@@ -102,7 +102,7 @@ class Multiplier:
 
     async def take(self, product: Product, *, at: At) -> list[bytes]:
         """Return the left factor as it arrives, to be kept and multiplied later."""
-        count = len(self.public.blocks(product))
+        count = len(self.public.lengths.blocks(product))
         return [await self.link.receive("operand", self.peer, **at._asdict()) for _ in range(count)]
 
     def multiply_kept(

@@ -52,13 +52,12 @@ from securefed.protocols.blind.statistics import (
     run_pass,
     wrap_bound,
 )
-from securefed.protocols.loop import PartyContext, PartyLoop, State, part_of
+from securefed.protocols.loop import Array, PartyContext, PartyLoop, State, part_of
 from securefed.protocols.losses import Loss
 from securefed.protocols.schedules import Automatic, Batches
 from securefed.protocols.steps import OwnSteps
-from securefed.transport import Link
+from securefed.transport.link import Link
 
-Array = NDArray[np.float64]
 RELEASE_STEP = 1
 PREPARE_STEP = 1 << 16
 """Step of the messages that prepare products: beyond those of the pass."""

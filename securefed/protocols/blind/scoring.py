@@ -36,13 +36,13 @@ from securefed.protocols.blind.statistics import (
     ROW_BITS,
     SCORE_BITS,
     VALUE_BITS,
+    Array,
     Parties,
 )
 from securefed.protocols.channel import note_agreement
 from securefed.protocols.scoring.score_ledger import ScoreGuard
-from securefed.transport import Link, Program
+from securefed.transport.link import Link, Program
 
-Array = NDArray[np.float64]
 CHUNK = 1024
 """Rows that are scored together."""
 SEALED_ROWS = 128

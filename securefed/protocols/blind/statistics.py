@@ -28,7 +28,7 @@ from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.data.storage import BLOCK_ROWS
 from securefed.errors import SettingError
 from securefed.protocols.blind.cross import At, CrossTools
-from securefed.transport import Link
+from securefed.transport.link import Link
 
 MATRIX_BITS = 35
 """Fraction bits of shared matrices."""

@@ -110,8 +110,3 @@ class Ledger:
     @property
     def entries(self) -> list[LedgerEntry]:
         return sorted(self._worst.values(), key=lambda e: (e.advisory, -e.ratio))
-
-    @property
-    def determined(self) -> bool:
-        """Whether any block that is not advisory was opened past the line."""
-        return any(e.verdict == "determined" for e in self._worst.values())

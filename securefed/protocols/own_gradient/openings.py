@@ -22,7 +22,7 @@ from securefed.errors import ShapeError
 from securefed.protocols.agreement import Agreement, Member, get_objective
 from securefed.protocols.channel import Channel
 from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry
-from securefed.transport import Link
+from securefed.transport.link import Link
 
 ALL_LABELS = "labels over all rounds"
 

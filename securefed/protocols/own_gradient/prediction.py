@@ -21,7 +21,7 @@ from securefed.protocols.own_gradient.openings import check_room
 from securefed.protocols.own_gradient.sides import LinearScorer, Scorer, TransferScorer
 from securefed.protocols.scoring.blur import on_grid
 from securefed.protocols.scoring.score_ledger import ScoreGuard
-from securefed.transport import Link, Program
+from securefed.transport.link import Link, Program
 
 
 def score_program(

@@ -22,12 +22,12 @@ from securefed.crypto.scheme import Bare, Mask
 from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
 from securefed.protocols.channel import Channel, Keyring, distribute_keys
-from securefed.protocols.loop import PartyContext, PartyLoop, State, part_of
+from securefed.protocols.loop import Array, PartyContext, PartyLoop, State, part_of
 from securefed.protocols.own_gradient.openings import ask, ask_sums, levelled, serve
 from securefed.protocols.own_gradient.prediction import Scores, serve_scores
 from securefed.protocols.own_gradient.sides import LinearSide, Side, TransferScorer
 from securefed.protocols.steps import Optimiser, OwnSteps
-from securefed.transport import Link
+from securefed.transport.link import Link
 
 
 class Exchange:
@@ -116,7 +116,6 @@ class Exchange:
             return reduce(add, (self._parts[name] for name in names))
 
 
-Array = NDArray[np.float64]
 OPTIMISER = "optimiser."
 SEALED = "sealed"
 

@@ -154,9 +154,6 @@ class ScoreGuard:
         self._checked = False
         self._warned: set[str] = set()
 
-    def __repr__(self) -> str:
-        return f"<score guard of {self.party}, {self.mode}>"
-
     def know(self, rows: Floats, people: Sequence[bytes]) -> None:
         """Register the people of these rows. The ledger counts people by id, even if their columns change."""
         for start in range(0, len(rows), KNOWN_AT_ONCE):

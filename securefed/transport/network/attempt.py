@@ -18,7 +18,6 @@ waits for has changed.
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
 import threading
@@ -192,10 +191,8 @@ class Attempt:
         kinds: Collection[str],
         settings: Mapping[str, Any],
         facts: Mapping[str, Any],
-        limits: Limits,
-        log: logging.Logger,
+        host: Host,
         done: Collection[str] = (),
-        host: Host | None = None,
         addresses: Mapping[str, str] = MappingProxyType({}),
         sizes: Mapping[str, int | None] = MappingProxyType({}),
     ) -> None:
@@ -205,14 +202,14 @@ class Attempt:
         more. A kind that is not in it has the general limit. `done` names the runs that this
         process has completed. A peer that still greets for one of them may join.
         """
-        self.name, self.run, self.kinds, self.limits = name, run, kinds, limits
+        self.name, self.run, self.kinds, self.limits = name, run, kinds, host.limits
         self.settings = codec.to_json("settings", settings)
-        self._host = host or Host()
+        self._host = host
         self._addresses, self._sizes = addresses, dict(sizes)
-        self.changed = self._host.condition()
+        self.changed = host.condition()
         self.ended = [self.changed]
         """Conditions besides `changed` to notify at the end."""
-        self.others = {peer: Other(peer, Inbox(peer, limits), self._host.now()) for peer in peers}
+        self.others = {peer: Other(peer, Inbox(peer, host.limits), host.now()) for peer in peers}
         self.state = GREETING
         self.failure: TransportError | None = None
         self.attempt = b""
@@ -221,7 +218,7 @@ class Attempt:
         self._unlike_since = 0.0
         self._reason = ""
         self._refusals: dict[str, str] = {}
-        self._log, self._done = log, frozenset(done)
+        self._done = frozenset(done)
 
     # Greetings.
 
@@ -323,7 +320,7 @@ class Attempt:
         ours = hello.sessions.get(self.name) == self._session
         if hello.state == GREETING or (hello.state in (RUNNING, FINISHED) and ours):
             if other.hello is None or other.hello.session != hello.session:
-                self._log.info("%s is here", other.name)
+                self._host.log.info("%s is here", other.name)
             other.hello = hello
             other.trouble = ""
             self.changed.notify_all()
@@ -403,7 +400,7 @@ class Attempt:
             if not other.skew_said and abs(other.skew) - trip / 2 > SKEW_WARNED:
                 other.skew_said = True
                 word = "ahead of" if other.skew > 0 else "behind"
-                self._log.warning("the clock of %s is %.0f s %s ours", peer, abs(other.skew), word)
+                self._host.log.warning("the clock of %s is %.0f s %s ours", peer, abs(other.skew), word)
 
     def sign_of_life(self, peer: str) -> None:
         with self.changed:

@@ -273,7 +273,8 @@ class CallChannel:
     def __init__(self, name: str, connect: Connect) -> None:
         self._name, self._connect = name, connect
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self.connection: Connection | None = None
+        """The connection, while it is open."""
         self._waits: socket.socket | None = None
         self._dropped = 0
         """How many times the connection was dropped."""
@@ -294,11 +295,11 @@ class CallChannel:
                     raise CallFailed("the call was cancelled")
                 self._waits = end
 
-        connection = self._connection
+        connection = self.connection
         try:
             if connection is None or connection.has_ended:
                 self.close()
-                connection = self._connection = self._connect(seconds, publish)
+                connection = self.connection = self._connect(seconds, publish)
             publish(connection.tls)
             connection.send(what, *parts, deadline=deadline)
             how, size = connection.receive_head(deadline)
@@ -316,24 +317,19 @@ class CallChannel:
                 self._waits = None
         return concluded(self._name, how, answer)
 
-    @property
-    def connection(self) -> Connection | None:
-        """The connection, while it is open."""
-        return self._connection
-
     def drop(self) -> None:
         """End the connection, and a call that waits for it."""
         with self._lock:
             self._dropped += 1
             if self._waits is not None:
                 shut(self._waits)
-            if self._connection is not None:
-                shut(self._connection.tls)
+            if self.connection is not None:
+                shut(self.connection.tls)
 
     def close(self) -> None:
         """Close the connection. No call may be under way in another thread."""
         with self._lock:
-            connection, self._connection = self._connection, None
+            connection, self.connection = self.connection, None
         if connection is not None:
             connection.end()
 

@@ -14,9 +14,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 from securefed.errors import SettingError
+from securefed.files import Closing
 from securefed.transport.identity import (
     NOT_LISTENING,
     Identity,
@@ -31,17 +32,15 @@ from securefed.transport.link import Timer
 from securefed.transport.message import TransportError
 from securefed.transport.network.attempt import Attempt, Register
 from securefed.transport.network.calls import CallChannel, Connection, Publish, contexts, dial
-from securefed.transport.network.host import Host, Limits, Timeouts, thread_starts
+from securefed.transport.network.host import LOG, Host, Limits, Timeouts, thread_starts
 from securefed.transport.network.listener import Listener
 from securefed.transport.network.peer_channel import Line
 from securefed.transport.network.reverse import Outbound, Spare
 from securefed.transport.network.rpc_handlers import Reception
 from securefed.transport.network.run import Driver, NetworkProgram, NetworkRun, Waiting
 
-LOG = logging.getLogger("securefed.transport")
 
-
-class Endpoint:
+class Endpoint(Closing):
     """A party's open port and its lines to peers.
 
     `listen` is HOST:PORT; port 0 takes a free one. With "none" no port is open to other machines, and this
@@ -58,9 +57,8 @@ class Endpoint:
         timeouts: Timeouts | None = None,
         log: logging.Logger = LOG,
     ) -> None:
-        self._host = Host()
-        self.name = identity.name
-        self.limits, self.timeouts = limits or Limits(), timeouts or Timeouts()
+        self._host = Host(limits, timeouts, log)
+        self.name, self.timeouts = identity.name, self._host.timeouts
         self._peers = {check_party_name(name): peer for name, peer in peers.items()}
         if not peers or self.name in peers:
             raise SettingError(
@@ -71,9 +69,9 @@ class Endpoint:
             if finding.verdict != "soon":
                 raise IdentityError(finding.text)
         check_reachable(self.name, listen, peers)
-        self._identity, self._log = identity, log
+        self._identity = identity
         self._register = Register(self.name)
-        self._reception = Reception(self._register, self._peers, self.timeouts, log, self._host)
+        self._reception = Reception(self._register, self._peers, self._host)
         self._server_context, self._contexts = contexts(identity, self._peers)
         self._spares = {name: Spare() for name, peer in self._peers.items() if not peer.listens}
         self._listener: Listener | None = None
@@ -96,28 +94,17 @@ class Endpoint:
                 self._reception.answer,
                 lambda connection: self._spares[connection.party].put(connection),
                 self._register.fail,
-                self.limits,
-                self.timeouts,
                 self._host,
-                self._log,
             )
             shown = f"[{host}]" if ":" in host else host
             self.address = f"{shown}:{self._listener.port}"
         for name in self._peers:
             connect = partial(self._connect, name)
             channels = CallChannel(name, connect), CallChannel(name, connect)
-            self._lines[name] = Line(name, *channels, self.limits, self.timeouts, self._host)
+            self._lines[name] = Line(name, *channels, self._host)
             if self._listener is None:
-                self._outbound[name] = Outbound(
-                    name,
-                    connect,
-                    self._reception.answer,
-                    self.limits,
-                    self.timeouts,
-                    self._host,
-                    self._log,
-                    self._register.fail,
-                )
+                handle, failed = self._reception.answer, self._register.fail
+                self._outbound[name] = Outbound(name, connect, handle, failed, self._host)
 
     def _connect(self, name: str, seconds: float, publish: Publish) -> Connection:
         spare = self._spares.get(name)
@@ -145,7 +132,7 @@ class Endpoint:
                 self._outbound[name].renew()
             if name in self._spares:
                 self._spares[name].put(None)
-            self._log.info("the certificates of %s were read again", name)
+            self._host.log.info("the certificates of %s were read again", name)
 
     def close(self) -> None:
         if self._listener is not None:
@@ -157,12 +144,6 @@ class Endpoint:
         for line in self._lines.values():
             line.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def present(self) -> tuple[str, ...]:
         """Return the peers that answer in the current attempt."""
         attempt = self._register.attempt
@@ -173,9 +154,6 @@ class Endpoint:
             for name, other in others.items()
             if other.hello is not None and not other.trouble and other.heard > oldest
         )
-
-    def __repr__(self) -> str:
-        return f"<endpoint of {self.name!r} at {self.address}, peers {', '.join(self._peers)}>"
 
     def run(
         self,
@@ -206,24 +184,14 @@ class Endpoint:
             kinds=kinds,
             settings=settings,
             facts=facts or {},
-            limits=self.limits,
-            log=self._log,
-            done={*after, *self._register.done},
             host=self._host,
+            done={*after, *self._register.done},
             addresses={name: peer.address for name, peer in self._peers.items() if peer.listens},
             sizes=sizes,
         )
         self._register.begin(attempt)
         try:
-            driver = Driver(
-                attempt,
-                self._lines,
-                self.limits,
-                replace(self.timeouts, join=min(self.timeouts.join, join)),
-                on_wait=on_wait,
-                timer=timer,
-                host=self._host,
-            )
+            driver = Driver(attempt, self._lines, self._host, join, on_wait=on_wait, timer=timer)
             with thread_starts():
                 return driver.run(program)
         finally:

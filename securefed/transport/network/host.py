@@ -22,9 +22,16 @@ from securefed.declare import check_integer, check_number
 from securefed.errors import SettingError
 from securefed.transport.message import TransportError
 
+LOG = logging.getLogger("securefed.transport")
+
 
 class Host:
-    """This machine."""
+    """This machine, the bounds that hold on it, and its log."""
+
+    def __init__(
+        self, limits: Limits | None = None, timeouts: Timeouts | None = None, log: logging.Logger = LOG
+    ) -> None:
+        self.limits, self.timeouts, self.log = limits or Limits(), timeouts or Timeouts(), log
 
     def now(self) -> float:
         """Return seconds on a monotonic clock."""
@@ -83,14 +90,10 @@ def thread_starts() -> Iterator[None]:
     except RuntimeError as error:
         if "new thread" not in str(error):
             raise
-        raise too_many_threads() from None
-
-
-def too_many_threads() -> TransportError:
-    return TransportError(
-        "this process cannot start another thread; raise the limit of its user or container "
-        "(ulimit -u, TasksMax in systemd, --pids-limit)"
-    )
+        raise TransportError(
+            "this process cannot start another thread; raise the limit of its user or container "
+            "(ulimit -u, TasksMax in systemd, --pids-limit)"
+        ) from None
 
 
 MIB = 1 << 20

@@ -19,7 +19,6 @@ Flooding from very many addresses still slows down peers, which retry.
 from __future__ import annotations
 
 import errno
-import logging
 import selectors
 import socket
 import ssl
@@ -33,7 +32,7 @@ from securefed.transport.identity import IdentityError, Peer
 from securefed.transport.message import AddressError, TransportError
 from securefed.transport.network import calls
 from securefed.transport.network.calls import Connection, Handler, serve, shown_certificate, shut
-from securefed.transport.network.host import FewLines, Host, Limits, Timeouts
+from securefed.transport.network.host import FewLines, Host
 
 TICK = 0.2
 GRACE = 0.5
@@ -58,13 +57,11 @@ class Listener:
         handle: Handler,
         park: Callable[[Connection], None],
         failed: Callable[[TransportError], None],
-        limits: Limits,
-        timeouts: Timeouts,
         machine: Host,
-        log: logging.Logger,
     ) -> None:
         self._handle, self._park, self._failed = handle, park, failed
-        self._limits, self._timeouts, self._machine, self._log = limits, timeouts, machine, FewLines(log)
+        self._limits, self._timeouts = machine.limits, machine.timeouts
+        self._machine, self._log = machine, FewLines(machine.log)
         self._lock = threading.Lock()
         self._waiting: list[Connection] = []
         self._admitted: dict[Connection, threading.Thread | None] = {}

@@ -27,7 +27,7 @@ from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.calls import GREET, POST, CallChannel, CallFailed
 from securefed.transport.network.codec import GREETING, Envelope, PieceReceipt
-from securefed.transport.network.host import Host, Limits, Timeouts
+from securefed.transport.network.host import Host
 
 LEAST_PIECE = 1 << 15
 """Bytes of the first piece on a new connection, and of every piece on a very slow one."""
@@ -41,17 +41,9 @@ take twice as long as it should. Each piece that was too late doubles the time o
 class Line:
     """The channels to a peer. They outlive attempts."""
 
-    def __init__(
-        self,
-        name: str,
-        asks: CallChannel,
-        carries: CallChannel,
-        limits: Limits,
-        timeouts: Timeouts,
-        host: Host,
-    ) -> None:
+    def __init__(self, name: str, asks: CallChannel, carries: CallChannel, host: Host) -> None:
         self.name = name
-        self._limits, self._timeouts, self._host = limits, timeouts, host
+        self._limits, self._timeouts, self._host = host.limits, host.timeouts, host
         self._asks, self._carries = asks, carries
         self._work = host.condition()
         self._question: tuple[Attempt, float] | None = None
@@ -196,9 +188,8 @@ class Sender:
     name of the peer: the training has one, and each evaluation off the clock.
     """
 
-    def __init__(self, line: Line, attempt: Attempt, limits: Limits, timeouts: Timeouts, host: Host) -> None:
-        self._line, self._attempt, self._limits, self._timeouts = line, attempt, limits, timeouts
-        self._host = host
+    def __init__(self, line: Line, attempt: Attempt, host: Host) -> None:
+        self._line, self._attempt, self._host = line, attempt, host
         self._queue: deque[Outgoing] = deque()
         self._bytes = 0
         self._closing = False
@@ -213,8 +204,8 @@ class Sender:
 
     def has_room(self, size: int) -> bool:
         with self._attempt.changed:
-            few = len(self._queue) < self._limits.queued_messages
-            return not self._queue or (few and self._bytes + size <= self._limits.queued_bytes)
+            few = len(self._queue) < self._host.limits.queued_messages
+            return not self._queue or (few and self._bytes + size <= self._host.limits.queued_bytes)
 
     def put(self, message: Message, until: dict[str, Path]) -> None:
         with self._attempt.changed:
@@ -300,7 +291,7 @@ class Sender:
             failing = self._host.now() if failing is None else failing
             with attempt.changed:
                 other.trouble = answer
-                if self._host.now() - failing > self._timeouts.patience:
+                if self._host.now() - failing > self._host.timeouts.patience:
                     attempt.lose(self._host.now() - failing, self._line.name)
                 # Not all parties at the same moment.
                 jitter = 1 + self._host.chance() / 2

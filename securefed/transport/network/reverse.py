@@ -10,7 +10,6 @@ is replaced after a few beats, because a router may have forgotten it.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
@@ -24,7 +23,7 @@ from securefed.transport.network.calls import (
     Handler,
     serve,
 )
-from securefed.transport.network.host import Host, Limits, Timeouts
+from securefed.transport.network.host import Host
 
 SPARE_BEATS = 4
 """How long a spare waits, in beats."""
@@ -64,15 +63,11 @@ class Outbound:
         name: str,
         connect: Connect,
         handle: Handler,
-        limits: Limits,
-        timeouts: Timeouts,
-        host: Host,
-        log: logging.Logger,
         failed: Callable[[TransportError], None],
+        host: Host,
     ) -> None:
         self._name, self._connect, self._handle = name, connect, handle
-        self._limits, self._timeouts, self._host = limits, timeouts, host
-        self._log, self._failed, self._refused = log, failed, False
+        self._timeouts, self._host, self._failed, self._refused = host.timeouts, host, failed, False
         self._changed = threading.Condition()
         self._open: set[CallChannel] = set()
         self._spare: CallChannel | None = None
@@ -115,14 +110,14 @@ class Outbound:
                 serve(
                     connection,
                     handle,
-                    most=self._limits.wire_bytes,
+                    most=self._host.limits.wire_bytes,
                     patience=self._timeouts.patience,
                     goes_on=lambda: not self._closing,
                 )
         except PeerRefused as error:
             if not self._refused:
                 self._refused = True
-                self._log.warning("%s", error)
+                self._host.log.warning("%s", error)
         except (CallFailed, TransportError):
             pass  # it shows in greetings to the same address
         finally:

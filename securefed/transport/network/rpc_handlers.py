@@ -28,7 +28,7 @@ from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt, Register
 from securefed.transport.network.calls import GREET, POST, REVERSE, Connection, Later, Refusal
 from securefed.transport.network.codec import GREETING, Envelope, PieceReceipt
-from securefed.transport.network.host import FewLines, Host, Timeouts
+from securefed.transport.network.host import FewLines, Host
 
 # Not part of this attempt, so no reason to end it; everything else that is illegal is.
 STRAY = (WrongRun, OtherAttempt, Repeated)
@@ -37,16 +37,9 @@ STRAY = (WrongRun, OtherAttempt, Repeated)
 class Reception:
     """The answers of one party. `register` finds the attempt of a call."""
 
-    def __init__(
-        self,
-        register: Register,
-        peers: Mapping[str, Peer],
-        timeouts: Timeouts,
-        log: logging.Logger,
-        host: Host,
-    ) -> None:
-        self.name, self.register, self.timeouts = register.name, register, timeouts
-        self._peers, self._log, self._host = peers, FewLines(log), host
+    def __init__(self, register: Register, peers: Mapping[str, Peer], host: Host) -> None:
+        self.name, self.register = register.name, register
+        self._peers, self._log, self._host = peers, FewLines(host.log), host
 
     def answer(self, what: int, question: bytearray, connection: Connection, since: float) -> bytes:
         """Return the answer, or raise Refusal or Later. The question began to arrive at `since`."""
@@ -109,7 +102,7 @@ class Reception:
         changed, other = attempt.changed, attempt.others[caller]
         inbox, sequence = other.inbox, envelope.sequence
         # The sender may have learned a moment before us that all are here.
-        changed.wait_for(lambda: attempt.state != GREETING or attempt.over, self.timeouts.answer)
+        changed.wait_for(lambda: attempt.state != GREETING or attempt.over, self._host.timeouts.answer)
         if attempt.state == GREETING or attempt.over:
             raise Later(f"{self.name} has not begun")
         attempt.admit(caller, envelope)
@@ -121,7 +114,9 @@ class Reception:
             has_room = parcel.begun is not None or inbox.has_room(envelope.size)
             return attempt.is_bounded(envelope.kind) and has_room
 
-        changed.wait_for(lambda: ready() or attempt.over or inbox.current is not parcel, self.timeouts.beat)
+        changed.wait_for(
+            lambda: ready() or attempt.over or inbox.current is not parcel, self._host.timeouts.beat
+        )
         if attempt.over:
             raise Later(f"{self.name} has left the run")
         if inbox.current is not parcel:  # another try of this piece completed it

@@ -13,6 +13,7 @@ trip to that peer. All of that is communication. So clocks of two machines are n
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ from securefed.transport.message import (
 from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.codec import FINISHED
-from securefed.transport.network.host import Host, Limits, Timeouts
+from securefed.transport.network.host import Host
 from securefed.transport.network.peer_channel import Line, Sender
 
 T = TypeVar("T")
@@ -61,10 +62,9 @@ MEASURED = Network("measured", 1e30, 0.0)
 
 @dataclass(frozen=True)
 class Waiting:
-    """A wait to show as a countdown: the peer, its start and its limit."""
+    """A wait to show as a countdown: the peer, and the seconds that are left."""
 
     peer: str
-    seconds: float
     left: float
     trouble: str
     moved: tuple[int, int] | None = None
@@ -141,15 +141,15 @@ class Driver:
         self,
         attempt: Attempt,
         lines: Mapping[str, Line],
-        limits: Limits,
-        timeouts: Timeouts,
+        host: Host,
+        join: float = math.inf,
         *,
         on_wait: Callable[[Waiting], None] | None,
         timer: Timer,
-        host: Host,
     ) -> None:
-        self._attempt, self._lines, self._limits, self._timeouts = attempt, lines, limits, timeouts
-        self._on_wait, self._timer, self._host = on_wait, timer, host
+        self._attempt, self._lines, self._host = attempt, lines, host
+        self._timeouts = replace(host.timeouts, join=min(host.timeouts.join, join))
+        self._on_wait, self._timer = on_wait, timer
         self._shown: dict[str, float] = {}
         self._senders: dict[str, Sender] = {}
 
@@ -158,10 +158,8 @@ class Driver:
         try:
             self._gather()
             self._measure()
-            self._senders = {
-                name: Sender(line, self._attempt, self._limits, self._timeouts, self._host)
-                for name, line in self._lines.items()
-            }
+            lines = self._lines.items()
+            self._senders = {name: Sender(line, self._attempt, self._host) for name, line in lines}
             link = NetworkLink(self, self._attempt, self._timer)
             outcome = self._drive(program, link)
             self._part()
@@ -227,7 +225,7 @@ class Driver:
                 self._attempt.lose(waited, *missing)
         for name, other in others.items():
             if other.hello is None or other.trouble:
-                self._show(Waiting(name, waited, self._timeouts.join - waited, other.trouble))
+                self._show(Waiting(name, self._timeouts.join - waited, other.trouble))
 
     def _drive(self, program: NetworkProgram, link: NetworkLink) -> Any:
         coroutine = program(link)
@@ -379,7 +377,7 @@ class Driver:
         if quiet > timeouts.patience:
             attempt.lose(quiet, peer)
         elif other.trouble or quiet > 2 * timeouts.beat + timeouts.answer:
-            self._show(Waiting(peer, quiet, timeouts.patience - quiet, other.trouble))
+            self._show(Waiting(peer, timeouts.patience - quiet, other.trouble))
         parcel = other.inbox.current
         if parcel is not None and parcel.begun is not None:
             still, moved = now - parcel.moved, (parcel.size, parcel.envelope.size)
@@ -387,9 +385,9 @@ class Driver:
                 other.trouble = f"it stopped after {moved[0]} of {moved[1]} bytes of {parcel.envelope.kind!r}"
                 attempt.lose(still, peer)
             elif now - since > SHOWN_EVERY:
-                self._show(Waiting(peer, still, timeouts.patience - still, "", moved))
+                self._show(Waiting(peer, timeouts.patience - still, "", moved))
         elif (sender := self._senders.get(peer)) is not None and (going := sender.under_way) is not None:
-            self._show(Waiting(peer, quiet, timeouts.patience - quiet, "", going, outgoing=True))
+            self._show(Waiting(peer, timeouts.patience - quiet, "", going, outgoing=True))
 
     def _show(self, waiting: Waiting) -> None:
         now = self._host.now()
@@ -403,10 +401,10 @@ class Driver:
         """Queue a message. Return True if that had to wait for room. `until`: see `Sender`."""
         self._attempt.check()
         sender = self._senders[message.receiver]
-        if message.size > self._limits.message_bytes:
+        if message.size > (most := self._host.limits.message_bytes):
             raise LimitExceeded(
                 f"{message.kind!r} for {message.receiver} has {message.size} bytes, "
-                f"at most {self._limits.message_bytes} are allowed"
+                f"at most {most} are allowed"
             )
         waits = not sender.has_room(message.size)
         if waits:

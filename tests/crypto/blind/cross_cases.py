@@ -87,7 +87,7 @@ def cross(
 ) -> tuple[Share, Share]:
     """The encryptor's and the multiplier's share of U'V."""
     key, evaluation = begin(scheme, product)
-    numbers = range(len(key.blocks(product)))
+    numbers = range(len(key.lengths.blocks(product)))
     messages = key.encrypt(product, numbers, operand(left), mapper)
     evaluation.add(dict(zip(numbers, messages, strict=True)), operand(right), mapper)
     reply, second = evaluation.finish()

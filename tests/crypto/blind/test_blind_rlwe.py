@@ -241,7 +241,7 @@ def test_sums_do_not_depend_on_the_mapper(monkeypatch: pytest.MonkeyPatch) -> No
     u, v = whole(rng, 20, 200, 51), whole(rng, 10, 200, 2)
     key = RLWE.generate()
     public = RLWE.load_public(key.public(NONCE), NONCE)
-    numbers = range(len(key.blocks(product)))
+    numbers = range(len(key.lengths.blocks(product)))
     assert len(numbers) > 2
     with Processes(2) as workers:
         messages = dict(zip(numbers, key.encrypt(product, numbers, operand(u), workers), strict=True))

@@ -56,7 +56,7 @@ def test_several_blocks_add_up(case: Case, monkeypatch: pytest.MonkeyPatch) -> N
     rng, product = np.random.default_rng(3), case.several
     u, v = whole(rng, 20, product.inner, product.left), whole(rng, 10, product.inner, product.right)
     key, evaluation = begin(case.scheme, product)
-    places = key.blocks(product)
+    places = key.lengths.blocks(product)
     assert [first for first, _ in places] == [0, *(last for _, last in places[:-1])]
     assert places[-1][1] == product.inner
     assert len(places) > 1

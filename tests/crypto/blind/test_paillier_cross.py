@@ -85,7 +85,7 @@ def limbs(factor: Floats | Share) -> Share:
 def evaluated(
     key: CrossKey, public: CrossPublic, product: Product, left: Floats | Share, right: Floats | Share
 ) -> Evaluation:
-    numbers = range(len(key.blocks(product)))
+    numbers = range(len(key.lengths.blocks(product)))
     evaluation = public.evaluate(product)
     for number, block in zip(numbers, key.encrypt(product, numbers, rows_of(left)), strict=True):
         evaluation.add({number: block}, rows_of(right))
@@ -165,8 +165,8 @@ def test_blocks_in_any_order_and_number_and_mapper(
     monkeypatch.setattr(keys, "WORTH_TABLES_ELSEWHERE", 2)
     rng = np.random.default_rng(3)
     product, u, v = Product(23, 2, 3, 30, 30), whole(rng, 30, 23, 2), whole(rng, 30, 23, 3)
-    assert key.blocks(product) == public.blocks(product)
-    assert [last - first for first, last in key.blocks(product)] == [4, 4, 4, 4, 4, 3]
+    assert key.lengths.blocks(product) == public.lengths.blocks(product)
+    assert [last - first for first, last in key.lengths.blocks(product)] == [4, 4, 4, 4, 4, 3]
     order = [4, 0, 5, 1, 2, 3]
     blocks = dict(zip(order, key.encrypt(product, order, rows_of(u), Pickling()), strict=True))
     evaluation = public.evaluate(product)
@@ -191,7 +191,7 @@ def test_real_sizes() -> None:
     public = PAILLIER.load_public(key.public(NONCE), NONCE)
     product, u, v = Product(12, 2, 30, 34, 26), whole(rng, 34, 12, 2), whole(rng, 26, 12, 30)
     reply, second = evaluated(key, public, product, u, v).finish()
-    assert len(reply) == 3 * 2 * KEY_BITS // 8 and key.blocks(product) == [(0, 12)]
+    assert len(reply) == 3 * 2 * KEY_BITS // 8 and key.lengths.blocks(product) == [(0, 12)]
     assert set(errors(key.read(product, reply), second, u, v)) == {0}
 
 
