@@ -241,7 +241,7 @@ class Assembly(ABC, Generic[S]):
     def rehearsed(self) -> S:
         """Return settings for random columns that change nothing of what is sent.
 
-        A rate was chosen for the real columns. What the ledger would refuse, a plan says by itself.
+        A rate was chosen for the real columns. The plan reports ledger refusals, so this does not raise.
         """
         protection = self.settings.protection
         if isinstance(protection, ByGradient):

@@ -30,8 +30,7 @@ Array = NDArray[np.float64]
 REFIT_SHARE = 3
 """One round in so many is left for learning from the held-out rows too."""
 FEW_HELD_OUT = 800
-"""Fewer held-out rows are too few to calibrate with, above all of a rare class. Then all rows are held out,
-in turns. Of 19 tables of 2,800 to 3,600 rows (splits 700 to 705) 18 had a smaller log loss with folds."""
+"""Fewer held-out rows are too few to calibrate with. Then all rows take turns (docs/choosing.md)."""
 FOLDS, STAGES = 5, 2
 MOST_FOLDED = 500
 """Columns of all parties up to which every fold may have a matrix of its own."""

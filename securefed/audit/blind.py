@@ -202,7 +202,7 @@ def _lengths(recorded: Recorded) -> Lengths | None:
 
 
 def _due(recorded: Recorded) -> list[Due]:
-    """Every message that is due between two parties of which one is here."""
+    """List messages between two parties of which at least one transcript is here."""
     agreement = recorded.agreement
     sizes = (agreement.batches.rows, agreement.batches.folds, agreement.stopping.rounds)
     if any(size > most for size, most in zip(sizes, (MOST_ROWS, MOST_FOLDS, MOST_ROUNDS), strict=True)):

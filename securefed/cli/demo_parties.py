@@ -131,7 +131,7 @@ class DemoRun:
     def __init__(
         self, folder: Path, data: DemoData, table: dict[str, Any], terminal: Terminal, options: Sequence[str]
     ) -> None:
-        """`table`: [run]. `options`: how the label party says what it says."""
+        """`table`: [run]. `options`: output options of the label party."""
         self.folder, self.data, self._table, self._terminal = folder, data, table, terminal
         self._options, self._passphrase = options, secrets.token_urlsafe(24)
         self._run = RunSettings.of(table)

@@ -127,7 +127,7 @@ class Column:
         policy: Policy = POLICY,
         **origin: Any,
     ) -> Self:
-        """From a column of the training rows. `origin`: the part of the source's column that it is."""
+        """Fit a column of the training rows. `origin`: the part of the source's column that it is."""
         source = origin.get("given", name)
         way = policy.way(source, transform)
         number, gone = values.dtype.kind == "f", _gone(values)

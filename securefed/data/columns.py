@@ -1,4 +1,4 @@
-"""From a party's columns to numbers that a linear model takes; fitted on the party's own rows alone.
+"""A party's columns as numbers that a linear model takes; fitted on the party's own rows alone.
 
 docs/data.md says what becomes of numbers, words, gaps and dates. Categories that training did not have count
 as rare ones where there are any, else as none. What was fitted is kept with the party's part of the model.
@@ -32,11 +32,10 @@ FARTHEST = 16.0
 """Standard deviations from the mean beyond which a number is cut: one row cannot decide alone."""
 MIDDLE = (0.025, 0.975)
 ABSURD = 1000.0
-"""A value so many times as far away as the column is wide is told of."""
+"""Values this many widths away cause a warning."""
 
 PENALTY = 30.0
-"""How many times as much a penalty weighs on what "auto" derives from a column as on the column itself. Of 1
-and 30, 30 had the better AUC on five of six tables of the KEEL collection (mean 0.871 against 0.860)."""
+"""The penalty on what "auto" derives from a column, beside that on the column itself (docs/choosing.md)."""
 MOST_ROWS = 20_000
 """Rows from which entropies are estimated: more bits than this has are not told apart."""
 

@@ -240,7 +240,7 @@ async def _answer(side: _Side, hub: str, others: Sequence[str], scalar: bytes) -
 
 
 async def _share_keys(side: _Side, others: Sequence[str]) -> list[bytes]:
-    """A key with each: what it makes of an id both add to its share, so that all of one id add up to 0."""
+    """Agree on a key with each other party. The keys make shares of an id that sum to 0."""
     scalars = {other: curve.draw_scalar() for other in others}
     for other, scalar in scalars.items():
         side.link.send(other, "psi-seed", curve.public(scalar))
@@ -253,7 +253,7 @@ async def _share_keys(side: _Side, others: Sequence[str]) -> list[bytes]:
 
 
 def _send_tables(side: _Side, hub: str, own: Words) -> None:
-    """As many at a time as there are workers."""
+    """Send tables in batches, one table per worker."""
     work = partial(psi_work.encode_table, psi_work.capacity(len(side)))
     tables, at_once = psi_work.by_table(own, len(side)), max(1, side.mapper.workers)
     for start in range(0, len(tables), at_once):

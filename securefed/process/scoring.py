@@ -61,9 +61,9 @@ class NewRows:
     peer_ids: int | None = None
     """How many ids a peer may put in."""
     offset: Array | None = None
-    """Of the label party, where the model has one."""
+    """The label party's offset, where the model has one."""
     id_name: str = "id"
-    """Of the column with the ids."""
+    """The name of the column with the ids."""
     labels: NDArray[Any] | None = None
     """Where the label party's file has them; None or NaN where a label is not known."""
 

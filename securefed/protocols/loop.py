@@ -52,7 +52,7 @@ class EvaluationRows:
     people: Sequence[bytes] | None = None
     """Whom each row is about, where ids say so."""
     aim: Callable[[Array], Array] | None = None
-    """From the scores of a first stage to the targets of the second one, which are for all rows."""
+    """Returns the targets of the second stage, for all rows, from scores of the first stage."""
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ class OwnSteps:
         """The factor of the party's own curvature in local steps."""
         self._all = self._problem(features)
         self._matrices: dict[tuple[int, ...], Array] = {}
-        """By the folds that are left out."""
+        """Matrices by the folds that are left out."""
         if not self.automatic and not allow_unstable:
             self._check()
 

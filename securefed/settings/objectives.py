@@ -405,4 +405,4 @@ OBJECTIVE_SETTINGS: dict[str, type[ObjectiveSettings]] = {
     "linear": LinearSettings,
     "transfer": TransferSettings,
 }
-"""By objective, the default first."""
+"""Classes by objective, the default first."""

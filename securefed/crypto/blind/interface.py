@@ -102,7 +102,7 @@ class Lengths:
     blocks: Callable[[Product], list[tuple[int, int]]]
     """The inner rows (first, last) of each block of ciphertexts."""
     block: Callable[[Product, int], int]
-    """Of a block of so many rows."""
+    """The length of a block of so many rows."""
     reply: Callable[[Product], int]
 
 

@@ -85,7 +85,7 @@ SELECT person, SUM(scorings), SUM(bits) FROM (
     ) GROUP BY person, scoring
 ) GROUP BY person
 """
-"""Of the people asked about. A scoring counts as often as a person was asked about at one of its places."""
+"""Scorings and bits of the people asked about. A scoring counts its most questions at one place."""
 
 
 class ScoreRefusal(LedgerRefusal):
