@@ -34,7 +34,7 @@ from securefed.assembly.base import Model, Part, PartyData, known_rows, shard_fi
 from securefed.assembly.build import Measured, build, label_targets
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.data.columns import FittedColumns
-from securefed.declare import declared
+from securefed.declare import check_keys, declared
 from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.base_model import LabelOptions
@@ -125,6 +125,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         kind = self.assembly.settings_class
         settings = declared(kind)
         named = self._renamed(named, settings["protection"].default, stacklevel=5)
+        check_keys(type(self).__name__, named, settings)
         values = inspect.signature(kind).bind_partial(*first, **named).arguments
         for name, each in settings.items():
             setattr(self, name, values.get(name, each.default))
@@ -286,7 +287,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         try:
             ClassModels.with_gaps(labels, party.name, settings.loss_function)
         except DataError as error:
-            hint = "; numbers take loss = 'linear'" if "loss" in declared(type(settings)) else ""
+            hint = "; for numbers use loss='linear'" if "loss" in declared(type(settings)) else ""
             raise DataError(f"{error}{hint}") from None
         if settings.many_classes and not self._wishes(settings, party).any:
             return None
@@ -325,7 +326,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         holders, kind = dict(keys or {}), key_kind(agreement.scheme, agreement.reveal)
         if kind is None:
             if holders:
-                raise SettingError("keys: none are taken where nothing is revealed; such a run makes its own")
+                raise SettingError("keys: a blind run makes its own; leave keys out")
             return {}
         for name, holder in holders.items():
             if name not in names:
@@ -387,7 +388,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     @property
     def confusion_(self) -> NDArray[np.intp] | None:
-        """Of the held-out rows, which class (row) was taken for which (column); from three classes on."""
+        """Counts of held-out rows by true class (row) and predicted class (column); from three classes on."""
         self._fitted()
         return self._label_model.confusion if isinstance(self._label_model, ClassModels) else None
 
@@ -523,7 +524,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         """
         self._fitted()
         if hasattr(self, "models_"):
-            raise SettingError("save: there is one run a class; models_[k].save writes each of these")
+            raise SettingError("save: this model has one model per class; call models_[k].save(...) for each")
         assembly, classes = assembly_of(self._settings(len(self.parties_))), self._label_model.classes
         make_room(FilePath(folder), self._training, overwrite=overwrite)
         for name, part in self._parts.items():
@@ -563,7 +564,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{folder}: not the facts of a model ({error})") from None
         if keys and blind:
-            raise SettingError("keys: a blind model has its own keys; leave them out")
+            raise SettingError("keys: leave keys out; the saved model contains its keys")
         self.parties_, self._key_holder = public["parties"], public.get("key_holder")
         self._training = str(public.get("training", secrets.token_hex(8)))
         self.transforms_, self.score_guards_ = {}, {}
@@ -587,8 +588,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 def in_order(parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
     """The same parties as in training, aligned, in the order of training."""
     by_name = {party.name: party for party in check_parties(parties)}
-    if set(by_name) != set(names):
-        raise DataError(f"parties: {', '.join(sorted(by_name))} given, the model has {', '.join(names)}")
+    wrong = [f"{name} is missing" for name in names if name not in by_name]
+    if wrong := [*wrong, *(f"{name} is not in the model" for name in by_name if name not in names)]:
+        raise DataError(f"parties: {', '.join(wrong)}")
     return align([by_name[name] for name in names], names[-1])
 
 

@@ -1,4 +1,4 @@
-"""From settings and a party's own data to its program: the same for simulations and for party processes.
+"""A party's program from settings and its own data: the same in simulations and party processes.
 
 What a party puts in is its own: prepared columns, labels if it has them, the start of its model.
 """
@@ -53,13 +53,11 @@ def label_targets(
     loss, wishes = settings.loss_function, wishes or LabelOptions(start=True)
     several = loss.binary and labels.ndim == 1 and (classes or _count(labels)) > 2
     if settings.aims:
-        starts = (
-            settings.trains_like == Blind.kind and loss.name == "logistic"
-        )  # from a fit of its own columns
-        wishes = replace(wishes, start=wishes.start and starts)
+        own_fit = settings.trains_like == Blind.kind and loss.name == "logistic"
+        wishes = replace(wishes, start=wishes.start and own_fit)
         wishes.check(loss, taylor=settings.taylor)
     elif wishes.any:
-        raise SettingError(f"weight, offset, class_weight and family: not for {settings.objective!r}")
+        raise SettingError("weights, offset, class_weight and family work only with objective 'linear'")
     bound, same_people = settings.option("margin_bound"), get_objective(settings.objective).same_people
     if labels.ndim == 2:
         if not settings.blind or settings.option("release"):
@@ -67,7 +65,7 @@ def label_targets(
                 f"labels: {labels.shape[1]} columns given; several targets take Blind() without a release"
             )
         if wishes.any:
-            raise SettingError("weights, an offset or a family take one target")
+            raise SettingError("weights, offset and family need exactly one label column")
         many, targets = TargetModels.of_columns(labels, party, loss, bound, standardise=standardise)
         return targets, many
     if not loss.binary or (same_people and not several and classes is None):
@@ -79,7 +77,7 @@ def label_targets(
         signs, names = binary_labels(labels, party, allow_missing=not same_people)
         return signs, LabelModel(loss, names, taylor=settings.taylor, wishes=wishes)
     if wishes.any:
-        raise SettingError("weights or an offset take one run a class, or two classes")
+        raise SettingError("weight, offset and class_weight need two classes; in Python more take a run each")
     if same_people:
         check_known(labels, party)
     if classes is not None and _count(labels) != classes:
@@ -181,7 +179,7 @@ def _aimed(
 def _aiming(
     settings: ObjectiveSettings, labels: LabelModel, first: Array, truth: Array, places: Places
 ) -> Callable[[Array], Array]:
-    """From the scores of the first stage to the targets of the second one.
+    """Return a function from first-stage scores to second-stage targets.
 
     `truth`: the labels of the scored rows. `places`: where these are among all.
     """

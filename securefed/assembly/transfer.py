@@ -144,7 +144,7 @@ class TransferAssembly(Assembly[TransferSettings]):
         if phi is not None:
             phi = np.asarray(phi, dtype=np.float64)
             if phi.shape != (layer.width,) or not np.isfinite(phi).all():
-                raise DataError(f"Phi has shape {phi.shape}, ({layer.width},) of finite numbers is allowed")
+                raise DataError(f"the shard is damaged: Phi has shape {phi.shape}, expected ({layer.width},)")
         bound = self.settings.option("activation_bound") if layer.activation == "relu" else 1.0
         return TransferScorer(layer, phi, bound)
 

@@ -40,7 +40,7 @@ def _dates(name: str, value: Any) -> Mapping[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise SettingError(f"{name}: {value!r} given; which column becomes what, as born = 'age'")
+        raise SettingError(f"{name} must map columns to forms, such as {{born = 'age'}}, not {value!r}")
     for column, form in value.items():
         check_choice(f"{name}: {column}", form, tuple(all_forms()))
     return value

@@ -53,11 +53,11 @@ class Holdout:
     the label party's own counts of its own labels."""
     confusion: Sequence[Sequence[int]] = ()
     interval: tuple[float, float] | None = None
-    """Of the value, 95%."""
+    """The 95% interval of the value."""
     gain_error: float | None = None
     """The standard error of value - alone, on the same rows."""
     curves: Mapping[str, Any] = field(default_factory=dict)
-    """Of two classes: "roc", "calibration" and "gain" (`curves`)."""
+    """The curves of two classes: "roc", "calibration" and "gain" (`curves`)."""
 
     @property
     def low(self) -> float:
@@ -110,7 +110,7 @@ class OwnRows:
     """The label party's own rows: what the joint model is compared with."""
 
     columns: Array
-    """Of the training rows, as `targets`."""
+    """Columns of the training rows; `targets` are those of the same rows."""
     targets: Array
     seen: Array
     """Columns of the rows to measure with."""
@@ -183,10 +183,10 @@ class HeldOut:
 
 
 class HeldOutMeans(HeldOut):
-    """Of counts and amounts, by the deviance of their family; `offset`: the logarithm of the exposure.
+    """The measure of counts and amounts: the deviance of their family.
 
-    `alone`: what a fit of the label party's own columns says of the same rows. `learnt`: from scores to what
-    the same rows, each by the others, say that they mean.
+    `offset`: the logarithm of the exposure. `alone`: predictions of the label party's own fit for these rows.
+    `learnt`: returns the out-of-fold eta of these rows for their scores.
     """
 
     def __init__(
@@ -351,7 +351,7 @@ class Gain:
     """One group of a gain table."""
 
     people: int
-    """In the groups so far, best scores first."""
+    """People so far, highest scores first."""
     found: float
     """Share of all people of the second class that are among them."""
     rate: float
@@ -366,7 +366,7 @@ def gains(truth: Array, scores: Array, groups: int = 10) -> list[Gain]:
     `truth`: 0 and 1, 1 for the second class.
     """
     if truth.shape != scores.shape or not 0.0 < float(np.mean(truth)) < 1.0:
-        raise DataError("gains: as many scores as labels, and labels of both classes, are allowed")
+        raise DataError("gains needs one score per label, and labels of both classes")
     # Ties share their hits, so that the table does not depend on the order of the rows.
     _, place, count = np.unique(-scores, return_inverse=True, return_counts=True)
     order = np.argsort(-scores, kind="stable")
