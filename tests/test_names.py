@@ -39,8 +39,7 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield every text that stands by itself: docstrings, and what follows a variable or a field."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            if isinstance(node.value.value, str):
-                yield node.lineno, node.value.value
+            yield node.lineno, str(node.value.value)
 
 
 def riddles(tree: ast.AST) -> list[tuple[int, str]]:

@@ -30,7 +30,7 @@ from securefed.api.party import Party, align, check_parties, common_rows, label_
 from securefed.api.result import RunResult, by_id
 from securefed.api.saving import FITTED, fixed_parameters, guard_arrays, make_room, read_shards, take_guard
 from securefed.assembly import Assembly, assembly_of
-from securefed.assembly.base import Model, Part, PartyData, known_rows, shard_file, write_part
+from securefed.assembly.base import Model, PartyData, ScoringPart, known_rows, shard_file, write_part
 from securefed.assembly.build import Measured, build, label_targets
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.data.columns import FittedColumns
@@ -105,7 +105,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     """One model a class, where the classes could not be trained in one run."""
     _label_model: LabelModel
     _holders: dict[str, KeyHolder]
-    _parts: dict[str, Part]
+    _parts: dict[str, ScoringPart]
     _released: dict[str, Model]
     """The parameters that a blind run opened to their owners."""
     _key_holder: str | None

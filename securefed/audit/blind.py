@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from securefed.audit.claims import REQUESTS, Outcome, Skipped, claim, strength_of
+from securefed.audit.claims import REQUESTS, Skipped, Violations, claim, strength_of
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
@@ -182,7 +182,7 @@ class Schedule:
 
 # Claims
 
-Place = tuple[str, str, str, When]
+DueKey = tuple[str, str, str, When]
 """Sender, receiver and kind of a message, and its place in the run."""
 NOT_BLIND = "does not apply: the parties agreed to reveal own gradients"
 OUTPUTS = ("score", "released")
@@ -246,10 +246,10 @@ def _compare(recorded: Recorded, chosen: Callable[[str], bool]) -> Generator[str
     sent = [m for m in recorded.everything if m.kind is not None and chosen(m.entry.kind)]
     attempts = _attempts(recorded)
     places = Counter(each[:4] for each in due)
-    lengths: dict[Place, Counter[int | None]] = {}
+    lengths: dict[DueKey, Counter[int | None]] = {}
     for each in due:
         lengths.setdefault(each[:4], Counter())[each.size] += 1
-    seen: Counter[Place] = Counter()
+    seen: Counter[DueKey] = Counter()
     for message in sent:
         entry = message.entry
         place = message.sender, message.receiver, entry.kind, (entry.phase, entry.round, entry.step)
@@ -274,7 +274,7 @@ def _compare(recorded: Recorded, chosen: Callable[[str], bool]) -> Generator[str
     "due",
     "Every message and key of a blind run has the number, place and length that the agreement asks for.",
 )
-def _all_due(recorded: Recorded) -> Outcome:
+def _all_due(recorded: Recorded) -> Violations:
     if not recorded.blind:
         return NOT_BLIND
     sent = yield from _compare(recorded, lambda kind: kind not in OUTPUTS)
@@ -285,7 +285,7 @@ def _all_due(recorded: Recorded) -> Outcome:
 
 
 @claim("outputs", "A blind run opened only scores and parameters that all parties had agreed to.")
-def _outputs(recorded: Recorded) -> Outcome:
+def _outputs(recorded: Recorded) -> Violations:
     scores, released = recorded.of("score"), recorded.of("released")
     if not recorded.blind:
         return NOT_BLIND

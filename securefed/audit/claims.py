@@ -62,9 +62,9 @@ def counted(count: int, what: str, absent: Sequence[str]) -> str:
     return f"{count} {what}{rest}"
 
 
-Outcome = Generator[str, None, str]
+Violations = Generator[str, None, str]
 """Violations, and in the end what was examined."""
-Check = Callable[[Recorded], Outcome]
+ClaimCheck = Callable[[Recorded], Violations]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Statement:
 
     name: str
     text: str
-    check: Check
+    check: ClaimCheck
 
     def about(self, recorded: Recorded) -> Claim:
         violations, evidence, checked = list[str](), "", True
@@ -95,15 +95,15 @@ class Statement:
         return Claim(self.name, self.text, False, evidence)
 
 
-def claim(name: str, text: str) -> Callable[[Check], Statement]:
+def claim(name: str, text: str) -> Callable[[ClaimCheck], Statement]:
     """Make a function the check of a claim."""
     return lambda check: Statement(name, text, check)
 
 
-Place = tuple[str, str, int, int, str]
+EntryKey = tuple[str, str, int, int, str]
 
 
-def _place(entry: Entry, kind: str | None = None) -> Place:
+def _place(entry: Entry, kind: str | None = None) -> EntryKey:
     """Kind, peer, round, step and phase of an entry. `kind` replaces its own."""
     return kind or entry.kind, entry.peer, entry.round, entry.step, entry.phase
 
@@ -128,7 +128,7 @@ def unmatched(entries: Iterable[Entry], others: Iterable[Entry], kinds: Mapping[
     "clear",
     "No features, labels, parameters, H, residuals or per-sample gradients were sent in the clear.",
 )
-def _clear(recorded: Recorded) -> Outcome:
+def _clear(recorded: Recorded) -> Violations:
     seen = 0
     for message in (*recorded.messages("sent"), *recorded.messages("received")):
         if message.kind is None:
@@ -150,7 +150,7 @@ def _clear(recorded: Recorded) -> Outcome:
 
 
 @claim("encrypted", "The run was encrypted, with keys of full strength that were exchanged at its start.")
-def _encrypted(recorded: Recorded) -> Outcome:
+def _encrypted(recorded: Recorded) -> Violations:
     scheme = recorded.agreement.scheme
     due = key_kind(scheme, recorded.agreement.reveal)
     if not protects(scheme):
@@ -178,7 +178,7 @@ def _encrypted(recorded: Recorded) -> Outcome:
     return f"{len(recorded.keys)} keys: {', '.join(sorted(strengths))}{with_proofs}"
 
 
-def _run_keys(recorded: Recorded) -> Outcome:
+def _run_keys(recorded: Recorded) -> Violations:
     """Check the keys that a blind run makes. The ring has one size; Paillier's moduli show theirs."""
     strengths, keys = set(), recorded.of("cross-key")
     for message in keys:
@@ -202,7 +202,7 @@ def strength_of(part: Part) -> str | None:
 
 
 @claim("foreign-key", "Every ciphertext that a party received is under a key whose secret half it lacks.")
-def _foreign_key(recorded: Recorded) -> Outcome:
+def _foreign_key(recorded: Recorded) -> Violations:
     operands, seen = recorded.of("operand"), 0
     for message in recorded.everything:
         for part in (part for part in message.parts if part.frame == "encrypted"):
@@ -220,7 +220,7 @@ def _foreign_key(recorded: Recorded) -> Outcome:
 
 
 @claim("fresh", "Every ciphertext that left a party was fresh or re-randomised.")
-def _fresh(recorded: Recorded) -> Outcome:
+def _fresh(recorded: Recorded) -> Violations:
     seen = 0
     arrived: Counter[tuple[str, str]] = Counter()
     for message in recorded.messages("sent"):
@@ -245,7 +245,7 @@ REQUESTS = {"opening": "opening-request", "score-opening": "score-request"}
 
 
 @claim("masked", "The key-holders opened only masked values.")
-def _masked(recorded: Recorded) -> Outcome:
+def _masked(recorded: Recorded) -> Violations:
     seen = 0
     for message in recorded.messages("sent"):
         for part in (part for part in message.parts if part.frame == "masked"):
@@ -269,7 +269,7 @@ UNIFORM = ("reply", "part", "difference", "score-share")
 
 
 @claim("mask-once", "No mask was used twice, and each was destroyed after its use.")
-def _mask_once(recorded: Recorded) -> Outcome:
+def _mask_once(recorded: Recorded) -> Violations:
     bytes_before: Counter[tuple[str, str]] = Counter()
     for message in (m for m in recorded.messages("sent") if m.entry.kind in UNIFORM):
         bytes_before[message.sender, message.entry.digest] += 1
@@ -301,7 +301,7 @@ def _mask_once(recorded: Recorded) -> Outcome:
     "sums",
     "Every opened gradient is a sum over the batch, of its owner's size, and was asked for by its owner.",
 )
-def _sums(recorded: Recorded) -> Outcome:
+def _sums(recorded: Recorded) -> Violations:
     requests, opened = recorded.of("opening-request"), 0
     sizes = {member.name: member.parameters for member in recorded.agreement.members}
     for message in requests:
@@ -321,7 +321,7 @@ def _sums(recorded: Recorded) -> Outcome:
 
 
 @claim("ledger", "In every exchange fewer equations were opened than there are unknowns.")
-def _ledger(recorded: Recorded) -> Outcome:
+def _ledger(recorded: Recorded) -> Violations:
     entries = [entry for entry in recorded.ledger() if not entry.advisory]
     for entry in entries:
         if entry.ratio >= 1.0:
@@ -337,7 +337,7 @@ def _ledger(recorded: Recorded) -> Outcome:
 
 
 @claim("scores", "Prediction and evaluation revealed scores only, and to the label party only.")
-def _scores(recorded: Recorded) -> Outcome:
+def _scores(recorded: Recorded) -> Violations:
     numbers, label = 0, recorded.agreement.label_party
     for message in recorded.everything:
         kind = message.kind
@@ -389,7 +389,7 @@ def _no_scores(recorded: Recorded, otherwise: str = "nobody who was scored is he
 
 
 @claim("blurred", "The scored parties blurred every score below the agreed precision.")
-def _blurred(recorded: Recorded) -> Outcome:
+def _blurred(recorded: Recorded) -> Violations:
     agreed, bits, parts = recorded.agreement.score_precision, list[int](), _scored(recorded)
     for message in parts:
         blur = message.facts.get("blur")
@@ -406,7 +406,7 @@ def _blurred(recorded: Recorded) -> Outcome:
 
 
 @claim("score-ledger", "The scored parties counted all scores, in ledgers that refuse past their limit.")
-def _score_ledger(recorded: Recorded) -> Outcome:
+def _score_ledger(recorded: Recorded) -> Violations:
     """Check the mode of each ledger. Counts stay with the party: they tell about its columns."""
     parts = _scored(recorded)
     for message in parts:
@@ -422,7 +422,7 @@ def _score_ledger(recorded: Recorded) -> Outcome:
 
 
 @claim("named", "Every message is of a kind, sender and receiver that the protocol names.")
-def _named(recorded: Recorded) -> Outcome:
+def _named(recorded: Recorded) -> Violations:
     for message in recorded.everything:
         kind, phase = message.kind, message.entry.phase
         if kind is None:
@@ -440,7 +440,7 @@ def _named(recorded: Recorded) -> Outcome:
 
 
 @claim("checked", "Everything that arrived was checked before it was used.")
-def _checked(recorded: Recorded) -> Outcome:
+def _checked(recorded: Recorded) -> Violations:
     seen = 0
     for party, transcript in recorded.transcripts.items():
         # Of bytes without frames the program takes exactly those that are due or stops.
@@ -456,7 +456,7 @@ def _checked(recorded: Recorded) -> Outcome:
 
 
 @claim("agreed", "All parties ran by the same agreement.")
-def _agreed(recorded: Recorded) -> Outcome:
+def _agreed(recorded: Recorded) -> Violations:
     first, expected = next(iter(recorded.transcripts)), recorded.agreed
     for name in recorded.transcripts:
         for attempt, agreed in enumerate(recorded.agreements(name)):
@@ -481,7 +481,7 @@ def _difference(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
 
 
 @claim("receipts", "Both ends of every link recorded the same messages.")
-def _receipts(recorded: Recorded) -> Outcome:
+def _receipts(recorded: Recorded) -> Violations:
     listed = receipts(recorded)
     yield from (str(receipt) for receipt in listed if receipt.problems)
     done = sum(receipt.compared for receipt in listed)
@@ -492,7 +492,7 @@ def _receipts(recorded: Recorded) -> Outcome:
 
 
 @claim("whole", "No transcript was altered after it was written.")
-def _whole(recorded: Recorded) -> Outcome:
+def _whole(recorded: Recorded) -> Violations:
     for name, transcript in recorded.transcripts.items():
         fault = transcript.fault()
         if fault:
@@ -505,7 +505,7 @@ def _whole(recorded: Recorded) -> Outcome:
 
 
 @claim("result", "result.json agrees with the transcripts.")
-def _result(recorded: Recorded) -> Outcome:
+def _result(recorded: Recorded) -> Violations:
     if recorded.result is None:
         raise Skipped("no result to compare with")
     if canonical(recorded.result.get("settings")) != canonical(recorded.settings):

@@ -65,7 +65,7 @@ MOST_PSI_BYTES: Mapping[str, int] = {
 """The most bytes of a message of each kind."""
 
 T = TypeVar("T")
-Rows = NDArray[np.intp]
+Places = NDArray[np.intp]
 
 
 class BadAlignment(IllegalMessage):
@@ -80,7 +80,7 @@ async def intersect(
     *,
     form: str = "exact",
     peer_ids: int | None = None,
-) -> Rows:
+) -> Places:
     """Return the rows of `ids` that all `parties` have, in the order that they all get.
 
     `parties` are the names of all, in the same order at each; the first is the hub. `form`: which ids are the
@@ -125,7 +125,7 @@ class _Side:
         steps = _steps(len(self))
         return progress(map(_block, range(steps)), "masking ids", steps)
 
-    def pieces(self, places: slice | Rows) -> list[bytes]:
+    def pieces(self, places: slice | Places) -> list[bytes]:
         """The SHA-256 of the ids at these places of the agreed order, as pieces of work."""
         return cut(self._digests[self.rows[places]].tobytes(), 32 * _PIECE)
 
@@ -178,7 +178,7 @@ class _Points:
             raise BadAlignment(f"{self._sender}: the same point twice in {self._kind}")
 
 
-async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes]) -> Rows:
+async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes]) -> Places:
     mask, undo = scalars
     for other in others:
         side.send_size(other)
@@ -222,7 +222,7 @@ async def _open(side: _Side, other: str, count: int, values: Words, total: Words
             total[rows] ^= psi_work.open_shares(table, values[rows], psi_work.capacity(count))
 
 
-async def _answer(side: _Side, hub: str, others: Sequence[str], scalar: bytes) -> Rows:
+async def _answer(side: _Side, hub: str, others: Sequence[str], scalar: bytes) -> Places:
     side.send_size(hub)
     count = await side.receive_size(hub)
     keys = await _share_keys(side, others)
@@ -263,7 +263,7 @@ def _send_tables(side: _Side, hub: str, own: Words) -> None:
             side.link.send(hub, "psi-table", table, step=step)
 
 
-async def _receive_common(side: _Side, hub: str, own: Words, hub_size: int) -> Rows:
+async def _receive_common(side: _Side, hub: str, own: Words, hub_size: int) -> Places:
     """Return the rows of the ids that the hub names, in the agreed order."""
     size, most = _number(await side.link.receive("psi-common", hub), hub), _CUT * min(len(side), hub_size)
     if size > most:

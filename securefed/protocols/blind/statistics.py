@@ -87,7 +87,7 @@ def check_wraps(bound: float, rounds: int, columns: int, outputs: int) -> None:
 
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
+Places = NDArray[np.intp]
 LEFT_BITS = 51
 """Bits of the encrypted factor; float64 holds them exactly."""
 Pair = tuple[str, str]
@@ -181,7 +181,7 @@ class PassColumns:
     """A party's own columns, their step matrix, and its targets if it has the labels."""
 
     def __init__(
-        self, plan: PassPlan, features: Array, root: Array, folds: Sequence[Rows], targets: Array | None
+        self, plan: PassPlan, features: Array, root: Array, folds: Sequence[Places], targets: Array | None
     ) -> None:
         self._plan, self._features, self.root, self._folds = plan, features, root, folds
         self._targets: Array | None = None

@@ -30,7 +30,7 @@ from securefed.protocols.agreement import FRACTION_BITS
 from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
+Places = NDArray[np.intp]
 
 
 def _check_bound(name: str, what: str, values: Array, bound: float, *, trains: bool) -> None:
@@ -117,7 +117,7 @@ class Side(ABC):
         return self.model.size
 
     @abstractmethod
-    def begin(self, batch: Rows) -> None:
+    def begin(self, batch: Places) -> None:
         """Start a round with these rows."""
 
     @abstractmethod
@@ -177,7 +177,7 @@ class LinearSide(Side):
         self.is_linear = self.model.is_linear
         self.begin(np.arange(len(self.features)))
 
-    def begin(self, batch: Rows) -> None:
+    def begin(self, batch: Places) -> None:
         self._rows = self.features[batch]
         self._targets = None if self.labels is None else self.labels[batch]
         self._start = self.model.forward(self._rows)
@@ -237,7 +237,7 @@ class TransferSide(Side):
 
     model: HiddenLayer
     features: Array
-    overlap: Rows
+    overlap: Places
     """This party's row numbers of the overlapping rows, in the agreed order."""
     labelled: NDArray[np.bool_]
     """w of the overlapping rows."""
@@ -257,7 +257,7 @@ class TransferSide(Side):
             self._known_rows = self.model.augmented(self._known_features)
         self.begin(np.arange(len(self.overlap)))
 
-    def begin(self, batch: Rows) -> None:
+    def begin(self, batch: Places) -> None:
         chosen = self.overlap[batch]
         self._rows = self.features[chosen]
         self._inputs = self.model.augmented(self._rows)
