@@ -30,7 +30,7 @@ from securefed.api.party import Party, align, check_parties, common_rows, label_
 from securefed.api.result import RunResult, by_id
 from securefed.api.saving import FITTED, fixed_parameters, guard_arrays, make_room, read_shards, take_guard
 from securefed.assembly import Assembly, assembly_of
-from securefed.assembly.base import Model, PartyData, ScoringPart, known_rows, shard_file, write_part
+from securefed.assembly.base import AnyPart, Model, PartyData, known_rows, shard_file, write_part
 from securefed.assembly.build import Measured, build, label_targets
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.data.columns import FittedColumns
@@ -92,9 +92,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     assembly: ClassVar[type[Assembly[Any]]]
     """What a run is assembled from. The parameters are its settings."""
     score_guards_: dict[str, ScoreGuard]
-    """What each party that is scored keeps about that. A fit begins anew; set those of an earlier model to
-    go on counting, as parties in processes of their own do over all their runs.
-    """
+    """The score guard of each party that is scored. A fit begins anew; to go on counting, as party
+    processes do, set the guards of an earlier model."""
     transforms_: dict[str, FittedColumns]
     """How each party prepares its columns."""
     result_: RunResult
@@ -105,7 +104,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     """One model a class, where the classes could not be trained in one run."""
     _label_model: LabelModel
     _holders: dict[str, KeyHolder]
-    _parts: dict[str, ScoringPart]
+    _parts: dict[str, AnyPart]
     _released: dict[str, Model]
     """The parameters that a blind run opened to their owners."""
     _key_holder: str | None
@@ -194,8 +193,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         with workers as mapper, self._bar(agreement) as on_round:
             programs: dict[str, PartyLoop] = {}
             for name in names:
-                told = on_round if name == names[-1] else None
-                context = PartyContext(holders.get(name), mapper, on_round=told, guard=guards.get(name))
+                watcher = on_round if name == names[-1] else None
+                context = PartyContext(holders.get(name), mapper, on_round=watcher, guard=guards.get(name))
                 own = data[name], rows[name], labelled, models[name]
                 programs[name], measured = build(assembly, agreement, name, *own, context)
             if (third := agreement.key_holder) is not None:

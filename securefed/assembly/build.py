@@ -129,13 +129,13 @@ def build(
         place = place if everybody else place[known]
         if len(aside) and not len(place):
             raise DataError(f"holdout: none of the {len(aside)} people that are held out has a label")
-        seen = take_rows(features, place) if len(aside) or not everybody else columns
+        subset = take_rows(features, place) if len(aside) or not everybody else columns
         metric: Callable[[Array], float] | None = None
         aim: Callable[[Array], Array] | None = None
         if data.targets is not None and data.labels is not None and aimed is not None:
             truth, folds = data.targets[place], batches.fold_sizes if batches.folds > 1 else []
             offset = _taken(data.offset, place)
-            metric = quality = data.labels.held_out(truth, seen, offset, aside if folds else None)
+            metric = quality = data.labels.held_out(truth, subset, offset, aside if folds else None)
             if batches.stages > 1:
                 aim = _aiming(settings, data.labels, aimed, truth, aside)
             if agreement.evaluate_every and quality.name == "accuracy":
@@ -143,13 +143,13 @@ def build(
                 raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
             if len(aside) and everybody:
                 parts = np.split(aside, np.cumsum(folds)[:-1]) if folds else []
-                own = OwnRows(take_rows(columns, trained), data.targets[rows[kept]], seen, parts)
+                own = OwnRows(take_rows(columns, trained), data.targets[rows[kept]], subset, parts)
                 measured = Measured(quality, own)
             elif len(aside):  # of people that only the other party knows: how frequent the classes are
                 others = aimed[known_rows(aimed)]
-                own = OwnRows(np.zeros((len(others), 1)), others, np.zeros((len(seen), 1)))
+                own = OwnRows(np.zeros((len(others), 1)), others, np.zeros((len(subset), 1)))
                 measured = Measured(quality, own)
-        context = replace(context, evaluation=EvaluationRows(seen, metric, _people(data, place), aim))
+        context = replace(context, evaluation=EvaluationRows(subset, metric, _people(data, place), aim))
     own_rows = np.arange(len(learning)) if everybody else learning
     training = TrainingRows(columns, aimed, own_rows, labelled if again else labelled[kept])
     return assembly.program(agreement, name, model, training, context), measured

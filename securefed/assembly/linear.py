@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed import models
-from securefed.assembly.base import HELPER, KEY_HOLDER, Assembly, ScoringPart, TrainingRows
+from securefed.assembly.base import HELPER, KEY_HOLDER, AnyPart, Assembly, TrainingRows
 from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, SettingError
 from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel
@@ -235,6 +235,6 @@ class LinearAssembly(Assembly[LinearSettings]):
         return LinearScorer(model, float(public["margin_bound"]))
 
     def scored(
-        self, part: ScoringPart, prepared: Array, untransformed: NDArray[np.intp] | None, *, last: bool
+        self, part: AnyPart, prepared: Array, untransformed: NDArray[np.intp] | None, *, last: bool
     ) -> Array:
         return self.augmented(prepared, last=last) if isinstance(part, ModelPart) else prepared

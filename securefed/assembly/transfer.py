@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.base import Assembly, Model, ScoringPart, TrainingRows
+from securefed.assembly.base import AnyPart, Assembly, Model, TrainingRows
 from securefed.errors import DataError
 from securefed.labels.base_model import transfer_targets
 from securefed.models import HiddenLayer, LinearModel
@@ -149,7 +149,7 @@ class TransferAssembly(Assembly[TransferSettings]):
         return TransferScorer(layer, phi, bound)
 
     def scored(
-        self, part: ScoringPart, prepared: Array, untransformed: NDArray[np.intp] | None, *, last: bool
+        self, part: AnyPart, prepared: Array, untransformed: NDArray[np.intp] | None, *, last: bool
     ) -> Array:
         features = prepared if last else self.features(prepared, untransformed)
         return self._scored(features, last=last) if self.settings.blind else features

@@ -213,8 +213,8 @@ def _due(recorded: Recorded) -> list[Due]:
     if phases - {"prediction"}:
         rounds = agreement.stopping.rounds
         if agreement.watched:
-            seen = [m.entry.round for m in recorded.everything if m.entry.phase == "training"]
-            rounds = min(rounds, max(seen, default=-1) + 1)
+            indices = [m.entry.round for m in recorded.everything if m.entry.phase == "training"]
+            rounds = min(rounds, max(indices, default=-1) + 1)
         scored = partial(_scored_rows, recorded, "evaluation")
         due += schedule.training(rounds, scored, broken=_attempts(recorded) > 1)
     if "prediction" in phases:
@@ -249,13 +249,13 @@ def _compare(recorded: Recorded, chosen: Callable[[str], bool]) -> Generator[str
     lengths: dict[DueKey, Counter[int | None]] = {}
     for each in due:
         lengths.setdefault(each[:4], Counter())[each.size] += 1
-    seen: Counter[DueKey] = Counter()
+    tally: Counter[DueKey] = Counter()
     for message in sent:
         entry = message.entry
         place = message.sender, message.receiver, entry.kind, (entry.phase, entry.round, entry.step)
-        seen[place] += 1
+        tally[place] += 1
         allowed = lengths.get(place, Counter())
-        if seen[place] > places[place] * attempts:
+        if tally[place] > places[place] * attempts:
             yield f"{message} is not due" + (", it came before" if places[place] else "")
         elif attempts == 1 and None not in allowed:
             if not allowed[entry.bytes]:
@@ -264,7 +264,7 @@ def _compare(recorded: Recorded, chosen: Callable[[str], bool]) -> Generator[str
             else:
                 allowed[entry.bytes] -= 1
     if recorded.result is not None and attempts == 1:
-        for (sender, receiver, kind, (phase, round_, _)), count in (places - seen).items():
+        for (sender, receiver, kind, (phase, round_, _)), count in (places - tally).items():
             words = f"{kind} {sender} to {receiver} (round {round_}, {phase})"
             yield f"{words} was due, and {count} did not come"
     return sent

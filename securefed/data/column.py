@@ -137,8 +137,8 @@ class Column:
         if number and way in ("median", "indicator"):
             fill = float(np.median(known))
         elif way in ("median", "most-frequent"):
-            seen, counts = np.unique(known, return_counts=True)
-            fill = seen[counts.argmax()].item()
+            different, counts = np.unique(known, return_counts=True)
+            fill = different[counts.argmax()].item()
         kept = {"impute": way, "unknown": policy.unknown, "fill" if number else "common": fill, **origin}
 
         def levels() -> dict[str, Any]:

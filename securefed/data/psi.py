@@ -162,7 +162,7 @@ class _Points:
 
     def __init__(self, side: _Side, kind: str, sender: str, count: int) -> None:
         self._side, self._kind, self._sender, self._count = side, kind, sender, count
-        self._seen = records(count, 2)
+        self._halves = records(count, 2)
         """Half of each point."""
 
     async def receive(self, step: int) -> bytes:
@@ -170,11 +170,11 @@ class _Points:
         blob = await self._side.receive_due(self._kind, self._sender, step, POINT * count)
         if not all(0 < int.from_bytes(point, "little") < PRIME for point in cut(blob, POINT)):
             raise BadAlignment(f"{self._sender}: a point in {self._kind} is zero or not reduced")
-        self._seen[_block(step)] = words(blob, 4)[:, :2]
+        self._halves[_block(step)] = words(blob, 4)[:, :2]
         return blob
 
     def check(self) -> None:
-        if psi_work.repeated(self._seen)[1]:
+        if psi_work.repeated(self._halves)[1]:
             raise BadAlignment(f"{self._sender}: the same point twice in {self._kind}")
 
 

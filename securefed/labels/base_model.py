@@ -304,13 +304,13 @@ class ScoreLink:
         A single step goes too far where means differ much. To change its length takes no other party.
         """
         offset = np.zeros(len(scores)) if offset is None else offset
-        fold, told = np.arange(len(scores)) % FOLDS, np.empty(len(scores))
+        fold, eta = np.arange(len(scores)) % FOLDS, np.empty(len(scores))
         for number in range(FOLDS):
             own, others = fold == number, fold != number
-            told[own] = self._along(scores[others], offset[others], targets[others]).eta(
+            eta[own] = self._along(scores[others], offset[others], targets[others]).eta(
                 scores[own], offset[own]
             )
-        return self._along(scores, offset, targets), told
+        return self._along(scores, offset, targets), eta
 
     def _along(self, scores: Array, offset: Array, targets: Array) -> ScoreLink:
         """Few rows hardly move it from the step as it is, or for counts from (1 + s)^(4/3)."""

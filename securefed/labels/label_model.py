@@ -239,8 +239,8 @@ class LabelModel:
     def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
         """Calibrate from held-out scores, and return the quality."""
         if isinstance(measured, HeldOutMeans) and self.link is not None:
-            self.link, told = self.link.calibrated(scores, measured.offset, measured.targets)
-            return judged(measured.answers(told), measured.answers(measured.alone))
+            self.link, eta = self.link.calibrated(scores, measured.offset, measured.targets)
+            return judged(measured.answers(eta), measured.answers(measured.alone))
         if self.loss.binary and measured.name == "AUC":
             self.calibration = Calibration.of(scores, measured.targets)
             probabilities = self.calibration.probabilities(scores)

@@ -112,7 +112,7 @@ class OwnRows:
     columns: Array
     """Columns of the training rows; `targets` are those of the same rows."""
     targets: Array
-    seen: Array
+    test: Array
     """Columns of the rows to measure with."""
     folds: Sequence[NDArray[np.intp]] = ()
     """Where rows are held out in turns: the places of each fold among the training rows."""
@@ -123,12 +123,12 @@ class OwnRows:
         `learn` takes columns and targets to learn from, and columns to answer for.
         """
         if not self.folds:
-            return learn(self.columns, self.targets, self.seen)
+            return learn(self.columns, self.targets, self.test)
         answers, start = [], 0
         for fold in self.folds:
             others = np.setdiff1d(np.arange(len(self.targets)), fold)
-            seen = self.seen[start : start + len(fold)]
-            answers.append(learn(self.columns[others], self.targets[others], seen))
+            test = self.test[start : start + len(fold)]
+            answers.append(learn(self.columns[others], self.targets[others], test))
             start += len(fold)
         return np.concatenate(answers)
 
@@ -265,23 +265,23 @@ def _in_units(answers: Answers, unit: float) -> Answers:
     return replace(answers, truth=unit * answers.truth, predictions=predictions)
 
 
-def logistic(columns: Array, labels: Array, seen: Array, *, ranks: bool = True) -> Array:
+def logistic(columns: Array, labels: Array, test: Array, *, ranks: bool = True) -> Array:
     """Return the scores of rows by a logistic regression; their classes if it `ranks` none."""
     if len(np.unique(labels)) < 2:
-        return np.full(len(seen), labels[0])
+        return np.full(len(test), labels[0])
     from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of convergence: a baseline is good enough without
         model = LogisticRegression(max_iter=300).fit(columns, labels)
-    answers: Array = model.decision_function(seen) if ranks else model.predict(seen)
+    answers: Array = model.decision_function(test) if ranks else model.predict(test)
     return answers
 
 
-def _ridge(columns: Array, labels: Array, seen: Array) -> Array:
+def _ridge(columns: Array, labels: Array, test: Array) -> Array:
     from sklearn.linear_model import RidgeCV
 
-    scores: Array = RidgeCV(np.logspace(-2, 4, 7)).fit(columns, labels).predict(seen)
+    scores: Array = RidgeCV(np.logspace(-2, 4, 7)).fit(columns, labels).predict(test)
     return scores
 
 

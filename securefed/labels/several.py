@@ -202,8 +202,8 @@ class TargetModels(SeveralModels):
         predictions = self.numbers(scores)
         middle, spread = labels.mean(axis=0), labels.std(axis=0)
         spread[spread == 0.0] = 1.0
-        truth, told = (((each - middle) / spread).T.ravel() for each in (labels, predictions))
-        return Answers("numbers", truth, predictions=told)
+        truth, answers = (((each - middle) / spread).T.ravel() for each in (labels, predictions))
+        return Answers("numbers", truth, predictions=answers)
 
     def to_arrays(self) -> Arrays:
         return {COUNT: np.array(self.outputs), **super().to_arrays()}

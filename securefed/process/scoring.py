@@ -180,8 +180,8 @@ class Scoring:
         for peer in self._shared.parties:
             count = link.hello[peer].get("rows")
             if not isinstance(count, int) or count < due:
-                told = f"{self._shared.label_party} says that {due} people are in common"
-                raise SettingError(f"rows: {told}, and {peer} said that it has {count}; compare the files")
+                claim = f"{self._shared.label_party} says that {due} people are in common"
+                raise SettingError(f"rows: {claim}, and {peer} said that it has {count}; compare the files")
 
     def _check_counts(self, link: NetworkLink, own: int) -> None:
         for peer in self._shared.parties:

@@ -162,10 +162,10 @@ class LocalProblem:
     def _matrix(self, weights: Array) -> Array:
         """Return the symmetric matrix with these eigenvalues."""
         size, within = self.vectors.shape
-        seen, unseen = weights[:-1], float(weights[-1])
+        inside, outside = weights[:-1], float(weights[-1])
         if size == within:
-            return (self.vectors * seen) @ self.vectors.T
-        return (self.vectors * (seen - unseen)) @ self.vectors.T + unseen * np.eye(size)
+            return (self.vectors * inside) @ self.vectors.T
+        return (self.vectors * (inside - outside)) @ self.vectors.T + outside * np.eye(size)
 
 
 def _summed(curvature: Array, eta: float, steps: int) -> Array:

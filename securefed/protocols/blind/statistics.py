@@ -72,8 +72,8 @@ def wrap_bound(
     ) + sqrt(columns)
     moved = rounds * turns * outputs * sqrt(columns) * GRADIENT_BOUND
     moved += moved * 4.0 * 2.0 ** (SCALAR_BITS + VALUE_BITS - PRODUCT_BITS)
-    told = outputs * columns * 2.0 ** (VALUE_BITS - MODEL_BITS + WIDTH - PRODUCT_BITS)
-    return (systems * passed + moved + models * told) * 2.0 ** (PRODUCT_BITS - WIDTH)
+    final = outputs * columns * 2.0 ** (VALUE_BITS - MODEL_BITS + WIDTH - PRODUCT_BITS)
+    return (systems * passed + moved + models * final) * 2.0 ** (PRODUCT_BITS - WIDTH)
 
 
 def check_wraps(bound: float, rounds: int, columns: int, outputs: int) -> None:
