@@ -77,7 +77,8 @@ def label_targets(
         signs, names = binary_labels(labels, party, allow_missing=not same_people)
         return signs, LabelModel(loss, names, taylor=settings.taylor, wishes=wishes)
     if wishes.any:
-        raise SettingError("weight, offset and class_weight need two classes; in Python more take a run each")
+        what = "weight, offset and class_weight"
+        raise SettingError(f"{what} need two classes; in Python, GeneralisedLinear trains one run per class")
     if same_people:
         check_known(labels, party)
     if classes is not None and _count(labels) != classes:

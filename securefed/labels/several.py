@@ -78,9 +78,9 @@ class ClassModels(SeveralModels):
         """Return a model and targets; NaN where a label is missing."""
         there = ~missing_labels(labels)
         words = np.array(labels[there].tolist())
-        classes, floats = np.unique(words), words.dtype.kind == "f"
-        few = ", ".join(f"{each:.3g}" if floats else str(each) for each in classes[:5])
-        if floats and (words % 1.0 != 0.0).any():
+        classes, few = np.unique(words), ", ".join(map(str, np.unique(words)[:5]))
+        if words.dtype.kind == "f" and (words % 1.0 != 0.0).any():
+            few = ", ".join(f"{each:.3g}" for each in classes[:5])
             raise DataError(f"{party}: labels are numbers such as {few}; classes are words or whole numbers")
         if len(classes) > FEW and 2 * len(classes) > len(words):
             raise DataError(f"{party}: labels have {len(classes)} classes ({few}, ...) in {len(words)} rows")
