@@ -43,8 +43,8 @@ def check_number(
     high_enough = (least is None or number >= least) and (above is None or number > above)
     if not math.isfinite(number) or not high_enough or (below is not None and number >= below):
         limits = {"of at least": least, "greater than": above, "less than": below}
-        told = " and ".join(f"{words} {limit:g}" for words, limit in limits.items() if limit is not None)
-        raise SettingError(f"{name} must be {f'a finite number {told}'.strip()}, not {value!r}")
+        allowed = " and ".join(f"{words} {limit:g}" for words, limit in limits.items() if limit is not None)
+        raise SettingError(f"{name} must be {f'a finite number {allowed}'.strip()}, not {value!r}")
     return number
 
 

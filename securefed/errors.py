@@ -56,7 +56,7 @@ class Problems:
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """What the block refuses is kept, and the next thing is looked at."""
+        """Collect DataErrors of the block and continue."""
         try:
             yield
         except DataError as error:

@@ -13,10 +13,10 @@ from securefed.crypto.blind.interface import (
     CrossPublic,
     CrossScheme,
     Evaluation,
+    FactorRows,
     Lengths,
     Operand,
     Product,
-    Rows,
     limbs_of,
 )
 from securefed.crypto.randomness import key_stream
@@ -86,7 +86,7 @@ class ClearEvaluation(Evaluation):
         super().__init__(product, LENGTHS)
         self._total, self._seed = zeros(product.left, product.right), seed
 
-    def _multiply(self, pieces: Sequence[tuple[bytes, Rows]], mapper: Mapper) -> None:
+    def _multiply(self, pieces: Sequence[tuple[bytes, FactorRows]], mapper: Mapper) -> None:
         for ciphertexts, rows in pieces:
             left = from_bytes(ciphertexts, (LIMBS, rows.shape[-2], self._product.left))
             right = limbs_of(rows)

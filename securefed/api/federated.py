@@ -30,11 +30,20 @@ from securefed.api.party import Party, align, check_parties, common_rows, label_
 from securefed.api.result import RunResult, by_id
 from securefed.api.saving import FITTED, fixed_parameters, guard_arrays, make_room, read_shards, take_guard
 from securefed.assembly import Assembly, assembly_of
-from securefed.assembly.base import Array, Model, Part, PartyData, Places, known_rows, shard_file, write_part
+from securefed.assembly.base import (
+    AnyPart,
+    Array,
+    Model,
+    PartyData,
+    Places,
+    known_rows,
+    shard_file,
+    write_part,
+)
 from securefed.assembly.build import Measured, build, label_targets
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.data.columns import FittedColumns
-from securefed.declare import declared
+from securefed.declare import check_keys, declared
 from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.base_model import LabelOptions
@@ -91,9 +100,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     assembly: ClassVar[type[Assembly[Any]]]
     """What a run is assembled from. The parameters are its settings."""
     score_guards_: dict[str, ScoreGuard]
-    """What each party that is scored keeps about that. A fit begins anew; set those of an earlier model to
-    go on counting, as parties in processes of their own do over all their runs.
-    """
+    """The score guard of each party that is scored. A fit begins anew; to go on counting, as party
+    processes do, set the guards of an earlier model."""
     transforms_: dict[str, FittedColumns]
     """How each party prepares its columns."""
     result_: RunResult
@@ -104,7 +112,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     """One model a class, where the classes could not be trained in one run."""
     _label_model: LabelModel
     _holders: dict[str, KeyHolder]
-    _parts: dict[str, Part]
+    _parts: dict[str, AnyPart]
     _released: dict[str, Model]
     """The parameters that a blind run opened to their owners."""
     _key_holder: str | None
@@ -124,6 +132,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         kind = self.assembly.settings_class
         settings = declared(kind)
         named = self._renamed(named, settings["protection"].default, stacklevel=5)
+        check_keys(type(self).__name__, named, settings)
         values = inspect.signature(kind).bind_partial(*first, **named).arguments
         for name, each in settings.items():
             setattr(self, name, values.get(name, each.default))
@@ -193,8 +202,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         with workers as mapper, self._bar(agreement) as on_round:
             programs: dict[str, PartyLoop] = {}
             for name in names:
-                told = on_round if name == names[-1] else None
-                context = PartyContext(holders.get(name), mapper, on_round=told, guard=guards.get(name))
+                watcher = on_round if name == names[-1] else None
+                context = PartyContext(holders.get(name), mapper, on_round=watcher, guard=guards.get(name))
                 own = data[name], rows[name], labelled, models[name]
                 programs[name], measured = build(assembly, agreement, name, *own, context)
             if (third := agreement.key_holder) is not None:
@@ -286,7 +295,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         try:
             ClassModels.with_gaps(labels, party.name, settings.loss_function)
         except DataError as error:
-            hint = "; numbers take loss = 'linear'" if "loss" in declared(type(settings)) else ""
+            hint = "; for numbers use loss='linear'" if "loss" in declared(type(settings)) else ""
             raise DataError(f"{error}{hint}") from None
         if settings.many_classes and not self._wishes(settings, party).any:
             return None
@@ -325,7 +334,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         holders, kind = dict(keys or {}), key_kind(agreement.scheme, agreement.reveal)
         if kind is None:
             if holders:
-                raise SettingError("keys: none are taken where nothing is revealed; such a run makes its own")
+                raise SettingError("keys: a blind run makes its own; leave keys out")
             return {}
         for name, holder in holders.items():
             if name not in names:
@@ -387,7 +396,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     @property
     def confusion_(self) -> NDArray[np.intp] | None:
-        """Of the held-out rows, which class (row) was taken for which (column); from three classes on."""
+        """Counts of held-out rows by true class (row) and predicted class (column); from three classes on."""
         self._fitted()
         return self._label_model.confusion if isinstance(self._label_model, ClassModels) else None
 
@@ -521,7 +530,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         """
         self._fitted()
         if hasattr(self, "models_"):
-            raise SettingError("save: there is one run a class; models_[k].save writes each of these")
+            raise SettingError("save: this model has one model per class; call models_[k].save(...) for each")
         assembly, classes = assembly_of(self._settings(len(self.parties_))), self._label_model.classes
         make_room(FilePath(folder), self._training, overwrite=overwrite)
         for name, part in self._parts.items():
@@ -561,7 +570,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{folder}: not the facts of a model ({error})") from None
         if keys and blind:
-            raise SettingError("keys: a blind model has its own keys; leave them out")
+            raise SettingError("keys: leave keys out; the saved model contains its keys")
         self.parties_, self._key_holder = public["parties"], public.get("key_holder")
         self._training = str(public.get("training", secrets.token_hex(8)))
         self.transforms_, self.score_guards_ = {}, {}
@@ -585,8 +594,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 def in_order(parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
     """The same parties as in training, aligned, in the order of training."""
     by_name = {party.name: party for party in check_parties(parties)}
-    if set(by_name) != set(names):
-        raise DataError(f"parties: {', '.join(sorted(by_name))} given, the model has {', '.join(names)}")
+    wrong = [f"{name} is missing" for name in names if name not in by_name]
+    if wrong := [*wrong, *(f"{name} is not in the model" for name in by_name if name not in names)]:
+        raise DataError(f"parties: {', '.join(wrong)}")
     return align([by_name[name] for name in names], names[-1])
 
 

@@ -1,4 +1,4 @@
-"""From settings to programs, shards and scores, one file an objective.
+"""Programs, shards and scores from settings, one file an objective.
 
 linear      all parties have the same people; H is the sum of their parts
 transfer    two parties share some people, of whom some have labels

@@ -99,7 +99,7 @@ def read_part(path: Path) -> tuple[dict[str, Any], Arrays]:
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 Model = LocalModel | HiddenLayer
-Part = Scorer | ModelPart
+AnyPart = Scorer | ModelPart
 S = TypeVar("S", bound=ObjectiveSettings)
 KEY_HOLDER = "key-holder"
 HELPER = "helper"
@@ -241,7 +241,7 @@ class Assembly(ABC, Generic[S]):
     def rehearsed(self) -> S:
         """Return settings for random columns that change nothing of what is sent.
 
-        A rate was chosen for the real columns. What the ledger would refuse, a plan says by itself.
+        A rate was chosen for the real columns. The plan reports ledger refusals, so this does not raise.
         """
         protection = self.settings.protection
         if isinstance(protection, ByGradient):
@@ -250,9 +250,9 @@ class Assembly(ABC, Generic[S]):
 
     # What is kept
 
-    def part(self, program: Any) -> Part:
+    def part(self, program: Any) -> AnyPart:
         """Return a party's part of the model that its program trained; a helper's too."""
-        part: Part = program.part if self.settings.blind else program.side.scorer()
+        part: AnyPart = program.part if self.settings.blind else program.side.scorer()
         return part
 
     def released(self, program: Any, *, last: bool) -> Model | None:
@@ -264,7 +264,7 @@ class Assembly(ABC, Generic[S]):
         own = self.settings
         return {name: getattr(own, name) if hasattr(own, name) else own.option(name) for name in self.needed}
 
-    def save(self, part: Part, released: Model | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def save(self, part: AnyPart, released: Model | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what all know of the model, and the party's own arrays.
 
         Released parameters lie beside the shares, for their owner to read; scores take the shares.
@@ -274,7 +274,7 @@ class Assembly(ABC, Generic[S]):
             public |= {"scheme": self.settings.scheme, "blind": part.plan.to_dict()}
         return public, {**arrays, **({} if released is None else released.to_arrays())}
 
-    def load(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> Part:
+    def load(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> AnyPart:
         """Return the part of the model that `save` gave."""
         if "blind" in public:
             return ModelPart.from_arrays(ScorePlan.from_dict(public["blind"]), arrays)
@@ -284,7 +284,7 @@ class Assembly(ABC, Generic[S]):
     def load_scorer(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> Scorer:
         """Return a part of a model whose owners know their parameters."""
 
-    def scored(self, part: Part, prepared: Array, untransformed: Places | None, *, last: bool) -> Array:
+    def scored(self, part: AnyPart, prepared: Array, untransformed: Places | None, *, last: bool) -> Array:
         """Return the columns of rows that are scored."""
         return self.features(prepared, untransformed)
 
@@ -299,7 +299,7 @@ class Assembly(ABC, Generic[S]):
         self,
         agreement: Agreement,
         name: str,
-        part: Part | None,
+        part: AnyPart | None,
         data: PartyData | None,
         rows: int,
         context: PartyContext,

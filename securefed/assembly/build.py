@@ -1,4 +1,4 @@
-"""From settings and a party's own data to its program: the same for simulations and for party processes.
+"""A party's program from settings and its own data: the same in simulations and party processes.
 
 What a party puts in is its own: prepared columns, labels if it has them, the start of its model.
 """
@@ -50,13 +50,11 @@ def label_targets(
     loss, wishes = settings.loss_function, wishes or LabelOptions(start=True)
     several = loss.binary and labels.ndim == 1 and (classes or _count(labels)) > 2
     if settings.aims:
-        starts = (
-            settings.trains_like == Blind.kind and loss.name == "logistic"
-        )  # from a fit of its own columns
-        wishes = replace(wishes, start=wishes.start and starts)
+        own_fit = settings.trains_like == Blind.kind and loss.name == "logistic"
+        wishes = replace(wishes, start=wishes.start and own_fit)
         wishes.check(loss, taylor=settings.taylor)
     elif wishes.any:
-        raise SettingError(f"weight, offset, class_weight and family: not for {settings.objective!r}")
+        raise SettingError("weights, offset, class_weight and family work only with objective 'linear'")
     bound, same_people = settings.option("margin_bound"), get_objective(settings.objective).same_people
     if labels.ndim == 2:
         if not settings.blind or settings.option("release"):
@@ -64,7 +62,7 @@ def label_targets(
                 f"labels: {labels.shape[1]} columns given; several targets take Blind() without a release"
             )
         if wishes.any:
-            raise SettingError("weights, an offset or a family take one target")
+            raise SettingError("weights, offset and family need exactly one label column")
         many, targets = TargetModels.of_columns(labels, party, loss, bound, standardise=standardise)
         return targets, many
     if not loss.binary or (same_people and not several and classes is None):
@@ -76,7 +74,8 @@ def label_targets(
         signs, names = binary_labels(labels, party, allow_missing=not same_people)
         return signs, LabelModel(loss, names, taylor=settings.taylor, wishes=wishes)
     if wishes.any:
-        raise SettingError("weights or an offset take one run a class, or two classes")
+        what = "weight, offset and class_weight"
+        raise SettingError(f"{what} need two classes; in Python, GeneralisedLinear trains one run per class")
     if same_people:
         check_known(labels, party)
     if classes is not None and _count(labels) != classes:
@@ -128,13 +127,13 @@ def build(
         place = place if everybody else place[known]
         if len(aside) and not len(place):
             raise DataError(f"holdout: none of the {len(aside)} people that are held out has a label")
-        seen = take_rows(features, place) if len(aside) or not everybody else columns
+        subset = take_rows(features, place) if len(aside) or not everybody else columns
         metric: Callable[[Array], float] | None = None
         aim: Callable[[Array], Array] | None = None
         if data.targets is not None and data.labels is not None and aimed is not None:
             truth, folds = data.targets[place], batches.fold_sizes if batches.folds > 1 else []
             offset = _taken(data.offset, place)
-            metric = quality = data.labels.held_out(truth, seen, offset, aside if folds else None)
+            metric = quality = data.labels.held_out(truth, subset, offset, aside if folds else None)
             if batches.stages > 1:
                 aim = _aiming(settings, data.labels, aimed, truth, aside)
             if agreement.evaluate_every and quality.name == "accuracy":
@@ -142,13 +141,13 @@ def build(
                 raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
             if len(aside) and everybody:
                 parts = np.split(aside, np.cumsum(folds)[:-1]) if folds else []
-                own = OwnRows(take_rows(columns, trained), data.targets[rows[kept]], seen, parts)
+                own = OwnRows(take_rows(columns, trained), data.targets[rows[kept]], subset, parts)
                 measured = Measured(quality, own)
             elif len(aside):  # of people that only the other party knows: how frequent the classes are
                 others = aimed[known_rows(aimed)]
-                own = OwnRows(np.zeros((len(others), 1)), others, np.zeros((len(seen), 1)))
+                own = OwnRows(np.zeros((len(others), 1)), others, np.zeros((len(subset), 1)))
                 measured = Measured(quality, own)
-        context = replace(context, evaluation=EvaluationRows(seen, metric, _people(data, place), aim))
+        context = replace(context, evaluation=EvaluationRows(subset, metric, _people(data, place), aim))
     own_rows = np.arange(len(learning)) if everybody else learning
     training = TrainingRows(columns, aimed, own_rows, labelled if again else labelled[kept])
     return assembly.program(agreement, name, model, training, context), measured
@@ -178,7 +177,7 @@ def _aimed(
 def _aiming(
     settings: ObjectiveSettings, labels: LabelModel, first: Array, truth: Array, places: Places
 ) -> Callable[[Array], Array]:
-    """From the scores of the first stage to the targets of the second one.
+    """Return a function from first-stage scores to second-stage targets.
 
     `truth`: the labels of the scored rows. `places`: where these are among all.
     """

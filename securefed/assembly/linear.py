@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.base import HELPER, KEY_HOLDER, Array, Assembly, Part, TrainingRows
+from securefed.assembly.base import HELPER, KEY_HOLDER, AnyPart, Array, Assembly, TrainingRows
 from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, SettingError
 from securefed.models.local import HiddenLayer, LinearModel, LocalModel, NetworkModel, from_arrays
@@ -28,8 +28,7 @@ from securefed.settings.objectives import LinearSettings
 REFIT_SHARE = 3
 """One round in so many is left for learning from the held-out rows too."""
 FEW_HELD_OUT = 800
-"""Fewer held-out rows are too few to calibrate with, above all of a rare class. Then all rows are held out,
-in turns. Of 19 tables of 2,800 to 3,600 rows (splits 700 to 705) 18 had a smaller log loss with folds."""
+"""Fewer held-out rows are too few to calibrate with. Then all rows take turns (docs/choosing.md)."""
 FOLDS, STAGES = 5, 2
 MOST_FOLDED = 500
 """Columns of all parties up to which every fold may have a matrix of its own."""
@@ -234,6 +233,6 @@ class LinearAssembly(Assembly[LinearSettings]):
         return LinearScorer(model, float(public["margin_bound"]))
 
     def scored(
-        self, part: Part, prepared: Array, untransformed: NDArray[np.intp] | None, *, last: bool
+        self, part: AnyPart, prepared: Array, untransformed: NDArray[np.intp] | None, *, last: bool
     ) -> Array:
         return self.augmented(prepared, last=last) if isinstance(part, ModelPart) else prepared

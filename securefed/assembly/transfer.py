@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.base import Array, Assembly, Model, Part, TrainingRows
+from securefed.assembly.base import AnyPart, Array, Assembly, Model, TrainingRows
 from securefed.errors import DataError
 from securefed.labels.base_model import transfer_targets
 from securefed.models import HiddenLayer, LinearModel
@@ -143,12 +143,12 @@ class TransferAssembly(Assembly[TransferSettings]):
         if phi is not None:
             phi = np.asarray(phi, dtype=np.float64)
             if phi.shape != (layer.width,) or not np.isfinite(phi).all():
-                raise DataError(f"Phi has shape {phi.shape}, ({layer.width},) of finite numbers is allowed")
+                raise DataError(f"the shard is damaged: Phi has shape {phi.shape}, expected ({layer.width},)")
         bound = self.settings.option("activation_bound") if layer.activation == "relu" else 1.0
         return TransferScorer(layer, phi, bound)
 
     def scored(
-        self, part: Part, prepared: Array, untransformed: NDArray[np.intp] | None, *, last: bool
+        self, part: AnyPart, prepared: Array, untransformed: NDArray[np.intp] | None, *, last: bool
     ) -> Array:
         features = prepared if last else self.features(prepared, untransformed)
         return self._scored(features, last=last) if self.settings.blind else features

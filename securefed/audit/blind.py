@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from securefed.audit.claims import REQUESTS, Outcome, Skipped, claim, strength_of
+from securefed.audit.claims import REQUESTS, Skipped, Violations, claim, strength_of
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
@@ -182,7 +182,7 @@ class Schedule:
 
 # Claims
 
-Place = tuple[str, str, str, When]
+DueKey = tuple[str, str, str, When]
 """Sender, receiver and kind of a message, and its place in the run."""
 NOT_BLIND = "does not apply: the parties agreed to reveal own gradients"
 OUTPUTS = ("score", "released")
@@ -202,7 +202,7 @@ def _lengths(recorded: Recorded) -> Lengths | None:
 
 
 def _due(recorded: Recorded) -> list[Due]:
-    """Every message that is due between two parties of which one is here."""
+    """List messages between two parties of which at least one transcript is here."""
     agreement = recorded.agreement
     sizes = (agreement.batches.rows, agreement.batches.folds, agreement.stopping.rounds)
     if any(size > most for size, most in zip(sizes, (MOST_ROWS, MOST_FOLDS, MOST_ROUNDS), strict=True)):
@@ -213,8 +213,8 @@ def _due(recorded: Recorded) -> list[Due]:
     if phases - {"prediction"}:
         rounds = agreement.stopping.rounds
         if agreement.watched:
-            seen = [m.entry.round for m in recorded.everything if m.entry.phase == "training"]
-            rounds = min(rounds, max(seen, default=-1) + 1)
+            indices = [m.entry.round for m in recorded.everything if m.entry.phase == "training"]
+            rounds = min(rounds, max(indices, default=-1) + 1)
         scored = partial(_scored_rows, recorded, "evaluation")
         due += schedule.training(rounds, scored, broken=_attempts(recorded) > 1)
     if "prediction" in phases:
@@ -246,16 +246,16 @@ def _compare(recorded: Recorded, chosen: Callable[[str], bool]) -> Generator[str
     sent = [m for m in recorded.everything if m.kind is not None and chosen(m.entry.kind)]
     attempts = _attempts(recorded)
     places = Counter(each[:4] for each in due)
-    lengths: dict[Place, Counter[int | None]] = {}
+    lengths: dict[DueKey, Counter[int | None]] = {}
     for each in due:
         lengths.setdefault(each[:4], Counter())[each.size] += 1
-    seen: Counter[Place] = Counter()
+    tally: Counter[DueKey] = Counter()
     for message in sent:
         entry = message.entry
         place = message.sender, message.receiver, entry.kind, (entry.phase, entry.round, entry.step)
-        seen[place] += 1
+        tally[place] += 1
         allowed = lengths.get(place, Counter())
-        if seen[place] > places[place] * attempts:
+        if tally[place] > places[place] * attempts:
             yield f"{message} is not due" + (", it came before" if places[place] else "")
         elif attempts == 1 and None not in allowed:
             if not allowed[entry.bytes]:
@@ -264,7 +264,7 @@ def _compare(recorded: Recorded, chosen: Callable[[str], bool]) -> Generator[str
             else:
                 allowed[entry.bytes] -= 1
     if recorded.result is not None and attempts == 1:
-        for (sender, receiver, kind, (phase, round_, _)), count in (places - seen).items():
+        for (sender, receiver, kind, (phase, round_, _)), count in (places - tally).items():
             words = f"{kind} {sender} to {receiver} (round {round_}, {phase})"
             yield f"{words} was due, and {count} did not come"
     return sent
@@ -274,7 +274,7 @@ def _compare(recorded: Recorded, chosen: Callable[[str], bool]) -> Generator[str
     "due",
     "Every message and key of a blind run has the number, place and length that the agreement asks for.",
 )
-def _all_due(recorded: Recorded) -> Outcome:
+def _all_due(recorded: Recorded) -> Violations:
     if not recorded.blind:
         return NOT_BLIND
     sent = yield from _compare(recorded, lambda kind: kind not in OUTPUTS)
@@ -285,7 +285,7 @@ def _all_due(recorded: Recorded) -> Outcome:
 
 
 @claim("outputs", "A blind run opened only scores and parameters that all parties had agreed to.")
-def _outputs(recorded: Recorded) -> Outcome:
+def _outputs(recorded: Recorded) -> Violations:
     scores, released = recorded.of("score"), recorded.of("released")
     if not recorded.blind:
         return NOT_BLIND

@@ -61,9 +61,9 @@ def counted(count: int, what: str, absent: Sequence[str]) -> str:
     return f"{count} {what}{rest}"
 
 
-Outcome = Generator[str, None, str]
+Violations = Generator[str, None, str]
 """Violations, and in the end what was examined."""
-Check = Callable[[Recorded], Outcome]
+ClaimCheck = Callable[[Recorded], Violations]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Statement:
 
     name: str
     text: str
-    check: Check
+    check: ClaimCheck
 
     def about(self, recorded: Recorded) -> Claim:
         violations, evidence, checked = list[str](), "", True
@@ -94,15 +94,15 @@ class Statement:
         return Claim(self.name, self.text, False, evidence)
 
 
-def claim(name: str, text: str) -> Callable[[Check], Statement]:
+def claim(name: str, text: str) -> Callable[[ClaimCheck], Statement]:
     """Make a function the check of a claim."""
     return lambda check: Statement(name, text, check)
 
 
-Place = tuple[str, str, int, int, str]
+EntryKey = tuple[str, str, int, int, str]
 
 
-def _place(entry: Entry, kind: str | None = None) -> Place:
+def _place(entry: Entry, kind: str | None = None) -> EntryKey:
     """Kind, peer, round, step and phase of an entry. `kind` replaces its own."""
     return kind or entry.kind, entry.peer, entry.round, entry.step, entry.phase
 
@@ -127,12 +127,12 @@ def unmatched(entries: Iterable[Entry], others: Iterable[Entry], kinds: Mapping[
     "clear",
     "No features, labels, parameters, H, residuals or per-sample gradients were sent in the clear.",
 )
-def _clear(recorded: Recorded) -> Outcome:
-    seen = 0
+def _clear(recorded: Recorded) -> Violations:
+    total = 0
     for message in (*recorded.messages("sent"), *recorded.messages("received")):
         if message.kind is None:
             continue
-        seen += 1
+        total += 1
         due = message.kind.contents
         framed = ((part.frame, part.size) for part in message.parts)
         contents = tuple(f"bytes:{size}" if frame == "bytes" else frame for frame, size in framed)
@@ -145,11 +145,11 @@ def _clear(recorded: Recorded) -> Outcome:
             continue  # its length is another claim's matter
         elif due is not None and contents != due:
             yield f"{message} holds {', '.join(contents) or 'nothing'} where {', '.join(due)} is due"
-    return f"{seen} messages sent or received: ciphertexts, shares, masked or public data only"
+    return f"{total} messages sent or received: ciphertexts, shares, masked or public data only"
 
 
 @claim("encrypted", "The run was encrypted, with keys of full strength that were exchanged at its start.")
-def _encrypted(recorded: Recorded) -> Outcome:
+def _encrypted(recorded: Recorded) -> Violations:
     scheme = recorded.agreement.scheme
     due = key_kind(scheme, recorded.agreement.reveal)
     if not protects(scheme):
@@ -177,7 +177,7 @@ def _encrypted(recorded: Recorded) -> Outcome:
     return f"{len(recorded.keys)} keys: {', '.join(sorted(strengths))}{with_proofs}"
 
 
-def _run_keys(recorded: Recorded) -> Outcome:
+def _run_keys(recorded: Recorded) -> Violations:
     """Check the keys that a blind run makes. The ring has one size; Paillier's moduli show theirs."""
     strengths, keys = set(), recorded.of("cross-key")
     for message in keys:
@@ -201,11 +201,11 @@ def strength_of(part: Part) -> str | None:
 
 
 @claim("foreign-key", "Every ciphertext that a party received is under a key whose secret half it lacks.")
-def _foreign_key(recorded: Recorded) -> Outcome:
-    operands, seen = recorded.of("operand"), 0
+def _foreign_key(recorded: Recorded) -> Violations:
+    operands, total = recorded.of("operand"), 0
     for message in recorded.everything:
         for part in (part for part in message.parts if part.frame == "encrypted"):
-            seen += 1
+            total += 1
             if not protects(part.scheme):
                 yield f"{message} is under no key"
             elif recorded.owner(part.key) == message.receiver:
@@ -215,18 +215,18 @@ def _foreign_key(recorded: Recorded) -> Outcome:
         if message.entry.phase != "prediction" and (message.sender, message.receiver) not in keys:
             yield f"{message} is under no key that {message.sender} had sent there"
     what = "ciphertext blocks, each under a key of somebody else than its receiver"
-    return counted(seen + len(operands), what, recorded.missing)
+    return counted(total + len(operands), what, recorded.missing)
 
 
 @claim("fresh", "Every ciphertext that left a party was fresh or re-randomised.")
-def _fresh(recorded: Recorded) -> Outcome:
-    seen = 0
+def _fresh(recorded: Recorded) -> Violations:
+    total = 0
     arrived: Counter[tuple[str, str]] = Counter()
     for message in recorded.messages("sent"):
         operand = message.entry.kind == "operand"
         if not operand and not any(part.frame in ("encrypted", "masked") for part in message.parts):
             continue
-        seen += 1
+        total += 1
         origin = "fresh" if operand else message.facts.get("origin", "not noted")
         if origin not in ("fresh", "re-randomised"):
             yield f"{message} left under randomness that was {origin}"
@@ -235,7 +235,7 @@ def _fresh(recorded: Recorded) -> Outcome:
         arrived[message.receiver, message.entry.digest] += 1
         if arrived[message.receiver, message.entry.digest] > 1:
             yield f"{message} is a ciphertext that {message.receiver} had already"
-    return counted(seen, "ciphertext messages, fresh or re-randomised", recorded.missing)
+    return counted(total, "ciphertext messages, fresh or re-randomised", recorded.missing)
 
 
 # Claims about openings and scores
@@ -244,11 +244,11 @@ REQUESTS = {"opening": "opening-request", "score-opening": "score-request"}
 
 
 @claim("masked", "The key-holders opened only masked values.")
-def _masked(recorded: Recorded) -> Outcome:
-    seen = 0
+def _masked(recorded: Recorded) -> Violations:
+    total = 0
     for message in recorded.messages("sent"):
         for part in (part for part in message.parts if part.frame == "masked"):
-            seen += 1
+            total += 1
             mask = message.facts.get("mask", {})
             pieces, blank = len(mask.get("pieces", ())), int(mask.get("blank", 0))
             each = part.scheme in KEY_KINDS and KEY_KINDS[part.scheme].mask_each
@@ -260,7 +260,7 @@ def _masked(recorded: Recorded) -> Outcome:
     for party, transcript in recorded.transcripts.items():
         for entry in unmatched(transcript.of("opened"), transcript.of("received"), REQUESTS):
             yield f"{party} opened {entry.kind} (round {entry.round}) without a masked request"
-    return counted(seen, "masked blocks, each under masks of its own in every part", recorded.missing)
+    return counted(total, "masked blocks, each under masks of its own in every part", recorded.missing)
 
 
 UNIFORM = ("reply", "part", "difference", "score-share")
@@ -268,7 +268,7 @@ UNIFORM = ("reply", "part", "difference", "score-share")
 
 
 @claim("mask-once", "No mask was used twice, and each was destroyed after its use.")
-def _mask_once(recorded: Recorded) -> Outcome:
+def _mask_once(recorded: Recorded) -> Violations:
     bytes_before: Counter[tuple[str, str]] = Counter()
     for message in (m for m in recorded.messages("sent") if m.entry.kind in UNIFORM):
         bytes_before[message.sender, message.entry.digest] += 1
@@ -300,7 +300,7 @@ def _mask_once(recorded: Recorded) -> Outcome:
     "sums",
     "Every opened gradient is a sum over the batch, of its owner's size, and was asked for by its owner.",
 )
-def _sums(recorded: Recorded) -> Outcome:
+def _sums(recorded: Recorded) -> Violations:
     requests, opened = recorded.of("opening-request"), 0
     sizes = {member.name: member.parameters for member in recorded.agreement.members}
     for message in requests:
@@ -320,7 +320,7 @@ def _sums(recorded: Recorded) -> Outcome:
 
 
 @claim("ledger", "In every exchange fewer equations were opened than there are unknowns.")
-def _ledger(recorded: Recorded) -> Outcome:
+def _ledger(recorded: Recorded) -> Violations:
     entries = [entry for entry in recorded.ledger() if not entry.advisory]
     for entry in entries:
         if entry.ratio >= 1.0:
@@ -336,7 +336,7 @@ def _ledger(recorded: Recorded) -> Outcome:
 
 
 @claim("scores", "Prediction and evaluation revealed scores only, and to the label party only.")
-def _scores(recorded: Recorded) -> Outcome:
+def _scores(recorded: Recorded) -> Violations:
     numbers, label = 0, recorded.agreement.label_party
     for message in recorded.everything:
         kind = message.kind
@@ -388,7 +388,7 @@ def _no_scores(recorded: Recorded, otherwise: str = "nobody who was scored is he
 
 
 @claim("blurred", "The scored parties blurred every score below the agreed precision.")
-def _blurred(recorded: Recorded) -> Outcome:
+def _blurred(recorded: Recorded) -> Violations:
     agreed, bits, parts = recorded.agreement.score_precision, list[int](), _scored(recorded)
     for message in parts:
         blur = message.facts.get("blur")
@@ -405,7 +405,7 @@ def _blurred(recorded: Recorded) -> Outcome:
 
 
 @claim("score-ledger", "The scored parties counted all scores, in ledgers that refuse past their limit.")
-def _score_ledger(recorded: Recorded) -> Outcome:
+def _score_ledger(recorded: Recorded) -> Violations:
     """Check the mode of each ledger. Counts stay with the party: they tell about its columns."""
     parts = _scored(recorded)
     for message in parts:
@@ -421,7 +421,7 @@ def _score_ledger(recorded: Recorded) -> Outcome:
 
 
 @claim("named", "Every message is of a kind, sender and receiver that the protocol names.")
-def _named(recorded: Recorded) -> Outcome:
+def _named(recorded: Recorded) -> Violations:
     for message in recorded.everything:
         kind, phase = message.kind, message.entry.phase
         if kind is None:
@@ -439,8 +439,8 @@ def _named(recorded: Recorded) -> Outcome:
 
 
 @claim("checked", "Everything that arrived was checked before it was used.")
-def _checked(recorded: Recorded) -> Outcome:
-    seen = 0
+def _checked(recorded: Recorded) -> Violations:
+    total = 0
     for party, transcript in recorded.transcripts.items():
         # Of bytes without frames the program takes exactly those that are due or stops.
         arrivals = [
@@ -448,14 +448,14 @@ def _checked(recorded: Recorded) -> Outcome:
             for entry in transcript.of("received")
             if entry.kind != "cross-key" and not all(part.frame == "bytes" for part in entry.parts)
         ]
-        seen += len(arrivals)
+        total += len(arrivals)
         for entry in unmatched(arrivals, transcript.of("checked"), {}):
             yield f"{party} used {entry.kind} of {entry.peer} (round {entry.round}) unchecked"
-    return f"{seen} arrivals: frame, checksum, scheme, parameter set, key, shape, every number"
+    return f"{total} arrivals: frame, checksum, scheme, parameter set, key, shape, every number"
 
 
 @claim("agreed", "All parties ran by the same agreement.")
-def _agreed(recorded: Recorded) -> Outcome:
+def _agreed(recorded: Recorded) -> Violations:
     first, expected = next(iter(recorded.transcripts)), recorded.agreed
     for name in recorded.transcripts:
         for attempt, agreed in enumerate(recorded.agreements(name)):
@@ -480,7 +480,7 @@ def _difference(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
 
 
 @claim("receipts", "Both ends of every link recorded the same messages.")
-def _receipts(recorded: Recorded) -> Outcome:
+def _receipts(recorded: Recorded) -> Violations:
     listed = receipts(recorded)
     yield from (str(receipt) for receipt in listed if receipt.problems)
     done = sum(receipt.compared for receipt in listed)
@@ -491,7 +491,7 @@ def _receipts(recorded: Recorded) -> Outcome:
 
 
 @claim("whole", "No transcript was altered after it was written.")
-def _whole(recorded: Recorded) -> Outcome:
+def _whole(recorded: Recorded) -> Violations:
     for name, transcript in recorded.transcripts.items():
         fault = transcript.fault()
         if fault:
@@ -504,7 +504,7 @@ def _whole(recorded: Recorded) -> Outcome:
 
 
 @claim("result", "result.json agrees with the transcripts.")
-def _result(recorded: Recorded) -> Outcome:
+def _result(recorded: Recorded) -> Violations:
     if recorded.result is None:
         raise Skipped("no result to compare with")
     if canonical(recorded.result.get("settings")) != canonical(recorded.settings):

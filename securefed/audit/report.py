@@ -142,7 +142,7 @@ class AuditReport:
         mark = "bad" if not self.passed else "part" if self.reservation else "good"
         counts = self.counts
         short = f"{counts['pass']} checks passed, {counts['FAIL']} failed, {counts['skip']} skipped"
-        claims, seen = _claims_html(self.claims), "".join(_seen_html(*each) for each in self.seen.items())
+        claims, views = _claims_html(self.claims), "".join(_seen_html(*each) for each in self.seen.items())
         pieces = [
             f'<section id="audit"><h2>Audit</h2><p>{badge(short, mark)}</p>',
             f'<p class="soft">{escape(self.verdict)}</p>',
@@ -150,7 +150,7 @@ class AuditReport:
             f'<h3 id="receipts">{term("receipt", "Receipts")}</h3><ul>',
             *(f"<li>{escape(self._receipt(receipt))}</li>" for receipt in self.receipts),
             "</ul>",
-            fold("What each party saw", seen + _ledger_html(self.ledger)),
+            fold("What each party saw", views + _ledger_html(self.ledger)),
             "</section>",
         ]
         return "\n".join(pieces)
@@ -158,9 +158,9 @@ class AuditReport:
     def _receipt(self, receipt: Receipt) -> str:
         """A comparison of two parties' messages; one side alone knows what the parties found at the end."""
         peers = (self.recorded.result or {}).get("peers", {})
-        told = peers.get(receipt.second, {}).get("transcripts")
-        word = "they agree" if told == "agree" else told
-        if receipt.compared or told is None:
+        comparison = peers.get(receipt.second, {}).get("transcripts")
+        word = "they agree" if comparison == "agree" else comparison
+        if receipt.compared or comparison is None:
             return str(receipt)
         return f"{receipt.first} and {receipt.second} compared fingerprints at the end of the run: {word}"
 
@@ -183,8 +183,8 @@ def audit(
     try:
         recorded = Recorded(transcripts, result)
         claims = [statement.about(recorded) for statement in CLAIMS]
-        seen = {name: _seen(recorded, name) for name in recorded.transcripts}
-        report = AuditReport(recorded, claims, recorded.ledger(), receipts(recorded), seen)
+        views = {name: _seen(recorded, name) for name in recorded.transcripts}
+        report = AuditReport(recorded, claims, recorded.ledger(), receipts(recorded), views)
         report.to_dict()  # a result that is out of form shows here
     except DataError:
         raise

@@ -1,7 +1,6 @@
-"""What people type: `securefed init | party | predict | demo | audit | plan`.
+"""The command line, `securefed COMMAND`: demo, init, check, party, predict, plan, audit and verify.
 
-`main` is the entry point. Its modules are loaded when their command is asked for, so that `securefed --help`
-answers at once.
+`main` is the entry point. It loads a command's module only for that command, so `--help` answers at once.
 """
 
 from __future__ import annotations

@@ -81,21 +81,21 @@ LEAST_FILE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Check:
+class Finding:
     about: str
     verdict: str
     text: str
 
 
-Findings = Iterator[Check]
+Findings = Iterator[Finding]
 
 
-def _good(about: str, text: str) -> Check:
-    return Check(about, GOOD, text)
+def _good(about: str, text: str) -> Finding:
+    return Finding(about, GOOD, text)
 
 
-def _problem(about: str, text: object) -> Check:
-    return Check(about, PROBLEM, " ".join(str(text).split()))
+def _problem(about: str, text: object) -> Finding:
+    return Finding(about, PROBLEM, " ".join(str(text).split()))
 
 
 def _tried(about: str, work: Findings) -> Findings:
@@ -117,7 +117,7 @@ def check_party(
     rows: Path | None = None,
     out: Path | None = None,
     now: datetime | None = None,
-) -> list[Check]:
+) -> list[Finding]:
     """Look at everything. `rows` and `out` are those of a prediction that is planned."""
     party, problems = read_what_is_right(path)
     findings = [_problem("settings", problem) for problem in problems]
@@ -158,8 +158,8 @@ def _data(party: PartyFile) -> Findings:
     due, there = BASE_MEMORY + TABLE_COPIES * data.features.nbytes, machine_memory()
     text = f"a run on this table takes about {due >> 20:,} MiB, this process may use {there >> 20:,} MiB"
     remedy = "; use fewer rows or columns, or a larger machine" if due > there else ""
-    yield Check("memory", PROBLEM if remedy else GOOD, text + remedy)
-    yield from (Check("columns", NOTE, text) for text in decided(columns, data.rows))
+    yield Finding("memory", PROBLEM if remedy else GOOD, text + remedy)
+    yield from (Finding("columns", NOTE, text) for text in decided(columns, data.rows))
 
 
 def _told(targets: Any, side: LabelModel) -> str:
@@ -195,9 +195,9 @@ def _run(party: PartyFile, keys: PartyKeys) -> Findings:
         last = max(store.rounds(), default=0)
         if last:
             store.read(last)
-        yield Check("run", NOTE, f"{directory.folder}: unfinished, round {last} is kept; --resume goes on")
+        yield Finding("run", NOTE, f"{directory.folder}: unfinished, round {last} is kept; --resume goes on")
     elif directory.finished:
-        yield Check("run", NOTE, f"{directory.folder}: a finished run; another name, or --restart")
+        yield Finding("run", NOTE, f"{directory.folder}: a finished run; another name, or --restart")
     else:
         yield _good("run", f"{directory.folder}: nothing there yet")
 
@@ -206,7 +206,7 @@ def _certificates(party: PartyFile, keys: list[PartyKeys], now: datetime) -> Fin
     own = keys[0].identity.certificate if keys else None
     for each in check_validity(party.own.name, own, party.peers, now):
         about = "clock" if each.verdict == "yet" else f"certificate of {each.holder}"
-        yield Check(about, NOTE if each.verdict == "soon" else PROBLEM, each.text)
+        yield Finding(about, NOTE if each.verdict == "soon" else PROBLEM, each.text)
     written = datetime.fromtimestamp(party.path.stat().st_mtime, UTC)
     if written - now > timedelta(days=1):
         yield _problem("clock", f"it says {now:%Y-%m-%d %H:%M} UTC, and {party.path.name} was written later")
@@ -252,7 +252,7 @@ def _disk(party: PartyFile) -> Findings:
     check_writable("folder", folder / "trial")
     free = shutil.disk_usage(folder).free
     needed = f", {LEAST_FREE >> 20} MiB are needed" if free < LEAST_FREE else ""
-    yield Check("disk", PROBLEM if needed else GOOD, f"{free >> 20:,} MiB free at {folder}{needed}")
+    yield Finding("disk", PROBLEM if needed else GOOD, f"{free >> 20:,} MiB free at {folder}{needed}")
 
 
 def _limits() -> Findings:
@@ -264,7 +264,7 @@ def _limits() -> Findings:
         if most != resource.RLIM_INFINITY and most < least:
             yield _problem("limits", f"{name}: {most:,}, at least {least:,} are needed")
     if os.geteuid() == 0:
-        yield Check("user", NOTE, "this is root; a party needs no rights but to its own folder")
+        yield Finding("user", NOTE, "this is root; a party needs no rights but to its own folder")
 
 
 def _rows(party: PartyFile, file: Path) -> Findings:
@@ -274,4 +274,4 @@ def _rows(party: PartyFile, file: Path) -> Findings:
     rows, unknown = read_new_rows(party, file, shard)
     if rows is not None:
         yield _good("rows", f"{file}: {rows.count:,} rows")
-    yield from (Check("rows", NOTE, line) for line in unknown)
+    yield from (Finding("rows", NOTE, line) for line in unknown)

@@ -45,11 +45,8 @@ LABEL_PARTY = "clinic"
 ABSENT = 0.06
 """Part of the people that each party does not know."""
 CLINIC = (1, 4, 8, 9)
-"""Mean texture, smoothness, symmetry and fractal dimension: no measure of size, which says most.
-
-Chosen among four sets of columns, by unprotected models, so that the gain over the clinic alone is easy to
-see.
-"""
+"""Mean texture, smoothness, symmetry and fractal dimension. Measures of size say most; without
+them the clinic alone gains visibly from the other party."""
 HELPER = "notary"
 """The party without data."""
 POLL = 0.05
@@ -127,7 +124,7 @@ class DemoRun(Closing):
     def __init__(
         self, folder: Path, data: DemoData, table: dict[str, Any], terminal: Terminal, options: Sequence[str]
     ) -> None:
-        """`table`: [run]. `options`: how the label party says what it says."""
+        """`table`: [run]. `options`: output options of the label party."""
         self.folder, self.data, self._table, self._terminal = folder, data, table, terminal
         self._options, self._passphrase = options, secrets.token_urlsafe(24)
         self._run = RunSettings.of(table)

@@ -28,7 +28,7 @@ from securefed.process.keys import PartyKeys, load_keys
 from securefed.process.model_files import score_guard
 from securefed.process.own_data import load_data
 from securefed.process.party_run import Session
-from securefed.process.recording import Events, Listener
+from securefed.process.recording import EventListener, Events
 from securefed.protocols.agreement import trust_lines
 from securefed.report.page import facts, seconds, size
 from securefed.report.summary import PartyAccount
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _served(
     party: PartyFile, keys: PartyKeys, address: str | None, terminal: Terminal, stack: ExitStack
-) -> list[Listener]:
+) -> list[EventListener]:
     """Serve figures at this address, if any; return who has to hear of events for that."""
     if address is None:
         return []

@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     network = get_network(args.network)
-    party = read_party_file(args.file) if args.file is not None else None
+    party = read_party_file(args.file, peers=False) if args.file is not None else None
     shared, columns, rows, assumed = _situation(args, party)
     settings = shared.settings
     terminal.say("rehearsing small runs on this machine: seconds, with Paillier or 1,000 columns minutes")

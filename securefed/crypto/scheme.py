@@ -39,9 +39,7 @@ from securefed.errors import MaskError, RangeError, ShapeError, WrongKey
 
 Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
 """Where a ciphertext's randomness comes from. What leaves a party is fresh, or re-randomised by its mask.
-
-Whoever knows the randomness of the operands could read multipliers out of "computed" ciphertexts.
-"""
+Whoever knows the randomness of the operands could read multipliers out of "computed" ciphertexts."""
 FLOAT_BITS = 52
 """Fraction bits of addends: floats represent all small multiples of 2**-52 exactly."""
 PATIENCE = 2.0

@@ -127,7 +127,7 @@ class Column:
         policy: Policy = POLICY,
         **origin: Any,
     ) -> Self:
-        """From a column of the training rows. `origin`: the part of the source's column that it is."""
+        """Fit a column of the training rows. `origin`: the part of the source's column that it is."""
         source = origin.get("given", name)
         way = policy.way(source, transform)
         number, gone = values.dtype.kind == "f", _gone(values)
@@ -137,8 +137,8 @@ class Column:
         if number and way in ("median", "indicator"):
             fill = float(np.median(known))
         elif way in ("median", "most-frequent"):
-            seen, counts = np.unique(known, return_counts=True)
-            fill = seen[counts.argmax()].item()
+            different, counts = np.unique(known, return_counts=True)
+            fill = different[counts.argmax()].item()
         kept = {"impute": way, "unknown": policy.unknown, "fill" if number else "common": fill, **origin}
 
         def levels() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From a party's columns to numbers that a linear model takes; fitted on the party's own rows alone.
+"""A party's columns as numbers that a linear model takes; fitted on the party's own rows alone.
 
 docs/data.md says what becomes of numbers, words, gaps and dates. Categories that training did not have count
 as rare ones where there are any, else as none. What was fitted is kept with the party's part of the model.
@@ -31,11 +31,10 @@ FARTHEST = 16.0
 """Standard deviations from the mean beyond which a number is cut: one row cannot decide alone."""
 MIDDLE = (0.025, 0.975)
 ABSURD = 1000.0
-"""A value so many times as far away as the column is wide is told of."""
+"""Values this many widths away cause a warning."""
 
 PENALTY = 30.0
-"""How many times as much a penalty weighs on what "auto" derives from a column as on the column itself. Of 1
-and 30, 30 had the better AUC on five of six tables of the KEEL collection (mean 0.871 against 0.860)."""
+"""The penalty on what "auto" derives from a column, beside that on the column itself (docs/choosing.md)."""
 MOST_ROWS = 20_000
 """Rows from which entropies are estimated: more bits than this has are not told apart."""
 
@@ -242,19 +241,19 @@ def _scale(name: str, column: Array, owner: str) -> tuple[float, float, float, f
 
 def decided(columns: FittedColumns, rows: Rows) -> list[str]:
     """What becomes of gaps and dates, in words."""
-    told = []
+    lines = []
     for column in columns.source:
         values = columns.read(rows, column.origin)
         gone = int((values == "").sum() if column.taken == "words" else (values != values).sum())
         if column.part:
             newest = np.datetime64(int(column.newest), "D")
             since = f", in years before {newest}" if column.part == "age" else ""
-            told.append(f"{column.origin}: dates, taken as {column.part}{since}")
+            lines.append(f"{column.origin}: dates, taken as {column.part}{since}")
         if gone:
             marked = column.impute == "indicator"
             way = "marked as missing" if marked else f"filled by the {column.impute} value"
-            told.append(f"{column.origin}: {gone} of {rows.count} values are missing, {way}")
-    return list(dict.fromkeys(told))
+            lines.append(f"{column.origin}: {gone} of {rows.count} values are missing, {way}")
+    return list(dict.fromkeys(lines))
 
 
 def choose_columns(
@@ -291,7 +290,7 @@ def column_bits(features: NDArray[np.float64]) -> float:
     other (a category, one-hot) count as the one category that they are.
     """
     rows = np.ascontiguousarray(features[:: -(-len(features) // MOST_ROWS) or 1] + 0.0)
-    seen: set[bytes] = set()
+    patterns: set[bytes] = set()
     groups: list[NDArray[np.intp]] = []
     """The category of each row, 0 for none, of columns that exclude each other."""
     total = 0.0
@@ -305,9 +304,9 @@ def column_bits(features: NDArray[np.float64]) -> float:
         if len(counts) > 2 and numbers[places[0]] > numbers[places[-1]]:
             numbers = len(counts) - 1 - numbers  # nor does it matter which end is which
         pattern = numbers[places].astype(np.uint32).tobytes()
-        if len(counts) < 2 or pattern in seen:
+        if len(counts) < 2 or pattern in patterns:
             continue
-        seen.add(pattern)
+        patterns.add(pattern)
         if len(counts) > 2:
             total += _entropy(counts)
             continue

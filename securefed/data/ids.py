@@ -71,8 +71,8 @@ def normalise_ids(values: Iterable[object], owner: str, form: str = "exact") -> 
     """All ids of `owner` in the agreed form, in their order; each occurs once."""
     listed: list[Any] = list(values.tolist() if hasattr(values, "tolist") else values)
     texts = list(normalised(listed, owner, form))
-    if len(seen := Counter(texts)) < len(texts):
-        raise repeated_ids(texts, owner, form, [row for row, text in enumerate(texts) if seen[text] > 1])
+    if len(counts := Counter(texts)) < len(texts):
+        raise repeated_ids(texts, owner, form, [row for row, text in enumerate(texts) if counts[text] > 1])
     return texts
 
 

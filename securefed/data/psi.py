@@ -22,7 +22,7 @@ from securefed.crypto.scheme import SERIAL, Mapper, progress
 from securefed.data import curve
 from securefed.data import psi_local as psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder
-from securefed.data.psi_local import BUCKET, Rows, Words, cut, records, words
+from securefed.data.psi_local import BUCKET, Places, Words, cut, records, words
 from securefed.declare import check_integer
 from securefed.errors import SettingError
 from securefed.transport.link import Link
@@ -78,7 +78,7 @@ async def intersect(
     *,
     form: str = "exact",
     peer_ids: int | None = None,
-) -> Rows:
+) -> Places:
     """Return the rows of `ids` that all `parties` have, in the order that they all get.
 
     `parties` are the names of all, in the same order at each; the first is the hub. `form`: which ids are the
@@ -123,7 +123,7 @@ class _Side:
         steps = _steps(len(self))
         return progress(map(_block, range(steps)), "masking ids", steps)
 
-    def pieces(self, places: slice | Rows) -> list[bytes]:
+    def pieces(self, places: slice | Places) -> list[bytes]:
         """The SHA-256 of the ids at these places of the agreed order, as pieces of work."""
         return cut(self._digests[self.rows[places]].tobytes(), 32 * _PIECE)
 
@@ -160,7 +160,7 @@ class _Points:
 
     def __init__(self, side: _Side, kind: str, sender: str, count: int) -> None:
         self._side, self._kind, self._sender, self._count = side, kind, sender, count
-        self._seen = records(count, 2)
+        self._halves = records(count, 2)
         """Half of each point."""
 
     async def receive(self, step: int) -> bytes:
@@ -168,15 +168,15 @@ class _Points:
         blob = await self._side.receive_due(self._kind, self._sender, step, POINT * count)
         if not all(0 < int.from_bytes(point, "little") < PRIME for point in cut(blob, POINT)):
             raise BadAlignment(f"{self._sender}: a point in {self._kind} is zero or not reduced")
-        self._seen[_block(step)] = words(blob, 4)[:, :2]
+        self._halves[_block(step)] = words(blob, 4)[:, :2]
         return blob
 
     def check(self) -> None:
-        if psi_work.repeated(self._seen)[1]:
+        if psi_work.repeated(self._halves)[1]:
             raise BadAlignment(f"{self._sender}: the same point twice in {self._kind}")
 
 
-async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes]) -> Rows:
+async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes]) -> Places:
     mask, undo = scalars
     for other in others:
         side.send_size(other)
@@ -220,7 +220,7 @@ async def _open(side: _Side, other: str, count: int, values: Words, total: Words
             total[rows] ^= psi_work.open_shares(table, values[rows], psi_work.capacity(count))
 
 
-async def _answer(side: _Side, hub: str, others: Sequence[str], scalar: bytes) -> Rows:
+async def _answer(side: _Side, hub: str, others: Sequence[str], scalar: bytes) -> Places:
     side.send_size(hub)
     count = await side.receive_size(hub)
     keys = await _share_keys(side, others)
@@ -238,7 +238,7 @@ async def _answer(side: _Side, hub: str, others: Sequence[str], scalar: bytes) -
 
 
 async def _share_keys(side: _Side, others: Sequence[str]) -> list[bytes]:
-    """A key with each: what it makes of an id both add to its share, so that all of one id add up to 0."""
+    """Agree on a key with each other party. The keys make shares of an id that sum to 0."""
     scalars = {other: curve.draw_scalar() for other in others}
     for other, scalar in scalars.items():
         side.link.send(other, "psi-seed", curve.public(scalar))
@@ -251,7 +251,7 @@ async def _share_keys(side: _Side, others: Sequence[str]) -> list[bytes]:
 
 
 def _send_tables(side: _Side, hub: str, own: Words) -> None:
-    """As many at a time as there are workers."""
+    """Send tables in batches, one table per worker."""
     work = partial(psi_work.encode_table, psi_work.capacity(len(side)))
     tables, at_once = psi_work.by_table(own, len(side)), max(1, side.mapper.workers)
     for start in range(0, len(tables), at_once):
@@ -261,7 +261,7 @@ def _send_tables(side: _Side, hub: str, own: Words) -> None:
             side.link.send(hub, "psi-table", table, step=step)
 
 
-async def _receive_common(side: _Side, hub: str, own: Words, hub_size: int) -> Rows:
+async def _receive_common(side: _Side, hub: str, own: Words, hub_size: int) -> Places:
     """Return the rows of the ids that the hub names, in the agreed order."""
     size, most = _number(await side.link.receive("psi-common", hub), hub), _CUT * min(len(side), hub_size)
     if size > most:

@@ -29,7 +29,7 @@ DIGEST = 32
 SPREAD = 10
 """Standard deviations of the number of ids in a table that there is room for."""
 
-Rows = NDArray[np.intp]
+Places = NDArray[np.intp]
 Words = NDArray[np.uint64]
 
 
@@ -47,7 +47,7 @@ def texts(rows: Words) -> NDArray[np.bytes_]:
     return rows.view(f"S{8 * rows.shape[1]}")[:, 0]
 
 
-def repeated(rows: Words) -> tuple[Rows, list[int]]:
+def repeated(rows: Words) -> tuple[Places, list[int]]:
     """Return the order of these rows by their bytes, and which are the same as one before."""
     each, twice = texts(rows), list[int]()
     order = np.argsort(each, kind="stable")
@@ -57,7 +57,7 @@ def repeated(rows: Words) -> tuple[Rows, list[int]]:
     return order, twice
 
 
-def sorted_ids(ids: Collection[object], owner: str, form: str) -> tuple[Words, Rows]:
+def sorted_ids(ids: Collection[object], owner: str, form: str) -> tuple[Words, Places]:
     """The SHA-256 of all ids, four words each, and the rows in the order of those. Each occurs once."""
     digests, start, names = records(len(ids), 4), 0, normalised(ids, owner, form)
     while block := list(islice(names, _BLOCK)):
@@ -70,7 +70,7 @@ def sorted_ids(ids: Collection[object], owner: str, form: str) -> tuple[Words, R
     return digests, order
 
 
-def shuffled(count: int) -> Rows:
+def shuffled(count: int) -> Places:
     """Return the numbers below `count` in an order that nobody can guess."""
     return np.argsort(np.frombuffer(os.urandom(8 * count), dtype=np.uint64))
 
@@ -127,7 +127,7 @@ def table_count(ids: int) -> int:
     return max(1, -(-ids // BUCKET))
 
 
-def by_table(numbers: Words, count: int) -> list[Rows]:
+def by_table(numbers: Words, count: int) -> list[Places]:
     """Return which of these values belong to each table of `count` ids."""
     tables = (numbers[:, 2] >> np.uint64(32)) * np.uint64(table_count(count)) >> np.uint64(32)
     order = np.argsort(tables, kind="stable")

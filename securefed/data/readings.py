@@ -40,7 +40,7 @@ def _dates(name: str, value: Any) -> Mapping[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise SettingError(f"{name}: {value!r} given; which column becomes what, as born = 'age'")
+        raise SettingError(f"{name} must map columns to forms, such as {{born = 'age'}}, not {value!r}")
     for column, form in value.items():
         check_choice(f"{name}: {column}", form, tuple(all_forms()))
     return value
@@ -141,11 +141,13 @@ def read_column(
     `kind`: the type that the column must have, where it is known. `reading`: the one that training used. For
     messages: the names of the column and of its `owner`, and `numbers`, the row of each field, from 1.
     """
-    if isinstance(fields, np.ndarray) and fields.dtype.kind in "fiubM":
+    if isinstance(fields, np.ndarray) and fields.dtype.kind in "fiubMm":
         if fields.dtype.kind == "M" and kind in (None, "date"):
             return ReadColumn(fields.astype("datetime64[D]"), "date")
-        if fields.dtype.kind != "M" and kind in (None, "number"):
+        if fields.dtype.kind in "fiub" and kind in (None, "number"):
             return ReadColumn(_without(fields.astype(np.float64), policy.missing), "number")
+        if fields.dtype.kind == "m":  # as timedelta; nanoseconds would become integers
+            fields = fields.astype("timedelta64[us]")
     listed: Sequence[object] = fields.tolist() if isinstance(fields, np.ndarray) else fields
     usual = kind in (None, "number") and reading in (None, "number")
     if usual and not policy.missing and policy.decimal != ",":

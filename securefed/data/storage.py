@@ -40,7 +40,7 @@ def row_blocks(rows: int) -> Iterator[slice]:
 
 
 def take_rows(table: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
-    """These rows, in this order; the table itself where they are all of it."""
+    """Return these rows in this order; no copy if all are asked for as they are."""
     if len(rows) == len(table) and (rows == np.arange(len(rows))).all():
         return table
     if table.dtype != np.float64 or table.ndim != 2:

@@ -37,20 +37,20 @@ FOLDS = 5
 AS_IT_IS = 10.0
 """The weight of a step of 1 when it is calibrated."""
 COUNT_POWER = 0.75
-"""Of counts before they are fitted. It keeps single large ones from deciding (docs/choosing.md)."""
+"""Power of the counts before they are fitted, so that one large count does not decide (docs/choosing.md)."""
 LEAST_RATIO = 0.2
 """Least squares may say that a mean is below 0. It is taken to be at least this part of the mean of all."""
 NEWTON_STEPS = 30
 OWN_PENALTY = 20.0
-"""Of the own fit in transfer learning: it weighs like so many people."""
+"""Penalty of the own fit in transfer learning, in people."""
 OWN = "own"
 LARGEST_MARGIN = 30.0
-"""Of a logarithm of a mean."""
+"""Largest logarithm of a mean, and largest log odds."""
 SIZE = 2.0
 """The root of the mean square of targets: the largest that shares are made for (GRADIENT_BOUND)."""
 LEAST_CURVATURE = 1e-3
 LARGEST_SCORE = 24.0
-"""That a target asks for. Scores are opened modulo 64 (RANGE_BITS); a fit may go beyond its targets."""
+"""Largest score that a target asks for. Scores are opened modulo 64; a fit may go beyond its targets."""
 
 
 def check_family(value: object) -> float | None:
@@ -95,7 +95,7 @@ class LabelOptions:
         """SettingError where they do not go together."""
         check_class_weight(self.class_weight)
         if self.family is not None and loss.name != "linear":
-            raise SettingError(f"family: it goes with the loss 'linear', {loss.name!r} given")
+            raise SettingError(f"family: needs loss='linear', not {loss.name!r}")
         if self.class_weight is not None and not loss.binary:
             raise SettingError(f"class_weight: the loss {loss.name!r} has no classes")
         if not self.any:
@@ -103,12 +103,12 @@ class LabelOptions:
         word = "class_weight" if self.class_weight is not None else "family"
         word = "weights" if self.weighted else "offset" if self.offset else word
         if loss.name not in ("logistic", "linear"):
-            raise SettingError(f"{word}: it takes the loss 'logistic' or 'linear', {loss.name!r} given")
+            raise SettingError(f"{word}: needs loss='logistic' or 'linear', not {loss.name!r}")
         if loss.binary and not taylor:
-            raise SettingError(f"{word}: it takes Plain(like='blind') in the clear")
+            raise SettingError(f"{word}: without protection needs Plain(like='blind')")
 
     def weights(self, targets: Array, classes: NDArray[Any] | None, rows: Array | None) -> Array:
-        """Of the training rows, by their classes and by themselves."""
+        """Return each training row's weight: its class weight times its own."""
         weights = np.ones(len(targets)) if rows is None else rows.astype(np.float64)
         if self.class_weight is None or classes is None:
             return weights
@@ -181,7 +181,7 @@ class Family:
         return mean * (1.0 - mean) if self.kind == "classes" else mean ** (2.0 - self.power)
 
     def loss(self, eta: Array, targets: Array) -> Array:
-        """But for what depends on the targets alone."""
+        """Return the loss, without terms that depend on the targets alone."""
         if self.kind == "classes":
             return np.logaddexp(0.0, eta) - (targets > 0) * eta
         if self.kind == "numbers":
@@ -239,7 +239,7 @@ class OwnFit:
         shift: Array,
         penalty: Array | None = None,
     ) -> tuple[OwnFit, Array]:
-        """From the training rows; and the margin of each of them by a fit without it."""
+        """Fit the training rows; also return each row's out-of-fold margin."""
         design = np.column_stack([columns, np.ones(len(columns))])
         eta, fold = np.empty(len(targets)), np.arange(len(targets)) % FOLDS
         for number in range(FOLDS):
@@ -278,7 +278,7 @@ def transfer_targets(columns: Array, signs: Array, shared: NDArray[np.intp], sha
 
 @dataclass(frozen=True)
 class ScoreLink:
-    """From scores of the joint fit to eta: o + constant + bend * log(1 + s) + line * s, s = step * score."""
+    """The map from joint scores to eta: o + constant + bend * log(1 + s) + line * s, s = step * score."""
 
     family: Family
     step: float = 1.0
@@ -290,7 +290,7 @@ class ScoreLink:
 
     @property
     def slope(self) -> float:
-        """Of eta by scores; of counts at the mean of all."""
+        """Slope of eta in the score; for counts, at the mean of all rows."""
         return self.step * (self.bend + self.line)
 
     def eta(self, scores: Array, offset: Array | None) -> Array:
@@ -299,19 +299,18 @@ class ScoreLink:
         return eta if offset is None else eta + offset
 
     def calibrated(self, scores: Array, offset: Array | None, targets: Array) -> tuple[ScoreLink, Array]:
-        """By rows that were held out: how far to go along the joint fit, and what to add. And eta of those
-        rows, each by what the others say.
+        """Fit the step and constant on held-out rows. Also return each row's out-of-fold eta.
 
-        A single step goes too far where means differ much; along it, no other party is needed.
+        A single step goes too far where means differ much. To change its length takes no other party.
         """
         offset = np.zeros(len(scores)) if offset is None else offset
-        fold, told = np.arange(len(scores)) % FOLDS, np.empty(len(scores))
+        fold, eta = np.arange(len(scores)) % FOLDS, np.empty(len(scores))
         for number in range(FOLDS):
             own, others = fold == number, fold != number
-            told[own] = self._along(scores[others], offset[others], targets[others]).eta(
+            eta[own] = self._along(scores[others], offset[others], targets[others]).eta(
                 scores[own], offset[own]
             )
-        return self._along(scores, offset, targets), told
+        return self._along(scores, offset, targets), eta
 
     def _along(self, scores: Array, offset: Array, targets: Array) -> ScoreLink:
         """Few rows hardly move it from the step as it is, or for counts from (1 + s)^(4/3)."""
@@ -336,7 +335,7 @@ class ScoreLink:
 
     @classmethod
     def take(cls, arrays: Mapping[str, NDArray[np.generic]]) -> ScoreLink | None:
-        """From the arrays of a label party; None where it had none."""
+        """Read a link from the label party's arrays; None if there is none."""
         if OWN not in arrays:
             return None
         try:
@@ -347,7 +346,7 @@ class ScoreLink:
                 raise ValueError("finite numbers are allowed")
             return cls(family, **facts)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"what scores are added to: malformed ({error})") from None
+            raise DataError(f"the label party's shard is damaged (own fit: {error}); restore it") from None
 
 
 def _log_ratio(more: Array) -> Array:
@@ -393,8 +392,9 @@ def working_targets(odds: Array, positive: NDArray[np.bool_], weights: Array | N
 
 
 def scaled(z: Array, loss: Loss, most: float) -> tuple[Array, float]:
-    """Return labels whose least squares fit, under the Taylor loss, is that of z but for its size, and what
-    scores are times. Shares bear the size, no label is larger than `most`, and no score has to wrap.
+    """Rescale targets to fit the shares. Return them and the factor that undoes it.
+
+    No target is larger than `most`, and no score has to wrap.
     """
     each = loss.margin_weight / abs(loss.label_weight)
     labels, most = z * each, min(most, LARGEST_SCORE * each)

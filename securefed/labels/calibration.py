@@ -1,4 +1,4 @@
-"""From scores to probabilities and classes, learnt by the label party from held-out scores.
+"""Probabilities and classes from scores, learnt by the label party from held-out scores.
 
 A score becomes a probability by Platt's logistic curve, which may bend. All of it stays at the label party.
 """
@@ -22,24 +22,19 @@ Array = NDArray[np.float64]
 Truth = NDArray[np.intp]
 FOLDS = 5
 DEVIATION, BEND_DEVIATION = 3.0, 0.5
-"""Of slope and offset of a curve of standardised scores, and of its bend. On 26 tables of the KEEL collection
-(splits 20 to 24) 3 and 5 had the least log loss. Of 0.1 to 1 for the bend, 0.3 to 1 had it on 26 tables with
-1,000 rows and more (splits 700 to 705)."""
+"""Prior standard deviations of slope and offset, and of the bend (docs/choosing.md)."""
 THRESHOLDS = ("half", "accuracy", "f1", "balanced")
 """Where `predict` draws the line between two classes: at a probability of a half, or where the accuracy, F1
 or the mean of both classes' accuracy was best on the held-out rows."""
 CLASS_VARIANCE, FREE_VARIANCE = 0.5, 3.0
-"""Of what a class's log odds take from each score, in units of the spread of scores: beside one slope for all
-own scores, and without one. Of 0.1 to 3, 0.3 to 1 had the least log loss on 17 tables (splits 500 to 502, of
-small ones to 509). The second was the best of 0.1 to 10 on 15 tables of the KEEL collection (splits 30 to
-32)."""
+"""Prior variances of per-class weights: beside one slope for all own scores, and without one."""
 NEVER = -30.0
 """The log odds of a class that no held-out row has."""
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """From a score to the probability of the second class: a logistic curve.
+    """The probability of the second class for a score: a logistic curve.
 
     `bend`: the lowest and the highest score of a bent curve, and the coefficients of its log odds.
     """

@@ -61,7 +61,7 @@ class Start:
 
     fit: OwnFit
     margins: Array
-    """Of rows to learn from, by a fit without them."""
+    """Out-of-fold margins of the training rows."""
     weights: Array
     shift: Array
     """The offset."""
@@ -80,7 +80,7 @@ class LabelModel:
     threshold: float | None = None
     wishes: LabelOptions = field(default_factory=LabelOptions)
     link: ScoreLink | None = None
-    """From scores to log odds, numbers or the logarithms of means, where targets were made."""
+    """The map from scores to log odds, numbers or logarithms of means, where targets were made."""
     start: Start | None = None
     """What targets were made from. Not saved."""
 
@@ -96,7 +96,7 @@ class LabelModel:
         taylor: bool = True,
         wishes: LabelOptions | None = None,
     ) -> tuple[Self, Array]:
-        """From the labels of the training; and targets, which are labels as the loss takes them."""
+        """Return a model of the training labels, and targets: the labels as the loss takes them."""
         if len(labels) < LEAST_ROWS:
             raise DataError(
                 f"{party}: {len(labels)} rows in common, at least {LEAST_ROWS} are needed to learn from"
@@ -133,8 +133,9 @@ class LabelModel:
         offset: Array | None,
         trained: NDArray[np.intp],
     ) -> Array:
-        """What joint training fits of all rows, in place of `targets`: a step from a fit of the own `columns`
-        of those that are `trained` on.
+        """Return the targets of joint training: one scoring step from the label party's own fit.
+
+        The own fit learns from `columns` of the rows `trained`.
         """
         if not (self.wishes.any or self.wishes.start):
             return targets
@@ -160,7 +161,7 @@ class LabelModel:
         return self._sized(family.working(eta, targets, weights) - (constant + shift), margin_bound)
 
     def _sized(self, z: Array, margin_bound: float) -> Array:
-        """Return targets for what scores are to be; the link remembers what scores are times."""
+        """Scale targets to the allowed range, and store the factor in the link."""
         aims, step = scaled(z, self.loss, margin_bound)
         if self.link is not None:
             self.link = replace(self.link, step=step)
@@ -217,7 +218,7 @@ class LabelModel:
     def held_out(
         self, targets: Array, columns: Array, offset: Array | None, places: NDArray[np.intp] | None
     ) -> HeldOut:
-        """What evaluations are measured by, on rows with these targets, own columns and offsets.
+        """Return the object that measures rows with these targets, own columns and offsets.
 
         `places`: where these rows are among those that were aimed at, if all were held out in turns.
         """
@@ -236,10 +237,10 @@ class LabelModel:
         )
 
     def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
-        """From the scores of rows that were held out."""
+        """Calibrate from held-out scores, and return the quality."""
         if isinstance(measured, HeldOutMeans) and self.link is not None:
-            self.link, told = self.link.calibrated(scores, measured.offset, measured.targets)
-            return judged(measured.answers(told), measured.answers(measured.alone))
+            self.link, eta = self.link.calibrated(scores, measured.offset, measured.targets)
+            return judged(measured.answers(eta), measured.answers(measured.alone))
         if self.loss.binary and measured.name == "AUC":
             self.calibration = Calibration.of(scores, measured.targets)
             probabilities = self.calibration.probabilities(scores)
@@ -255,7 +256,7 @@ class LabelModel:
         return scores if self.loss.binary else scores * self.scale + self.mean
 
     def probabilities(self, scores: Array) -> Array:
-        """Of the second class."""
+        """Return probabilities of the second class."""
         if self.calibration is not None:
             return self.calibration.probabilities(scores)
         if self.loss.name != "logistic":
@@ -344,7 +345,7 @@ class LabelModel:
 
     @classmethod
     def take(cls, arrays: Arrays, loss: Loss, classes: NDArray[Any] | None) -> Self:
-        """From the label party's shard; it is taken out of it."""
+        """Read the model from the label party's shard, and remove its arrays there."""
         entries: Mapping[str, NDArray[np.generic]] = {
             name[len(PREFIX) :]: arrays.pop(name) for name in list(arrays) if name.startswith(PREFIX)
         }

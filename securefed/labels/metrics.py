@@ -47,13 +47,13 @@ class Answers:
     scores: Array | None = None
     """The larger, the likelier is the second of two classes."""
     probabilities: Array | None = None
-    """Of the second class, or a column for each class."""
+    """Probabilities of the second class, or a column for each class."""
     predictions: Array | None = None
     """Positions of classes, numbers, or means of counts."""
     exposure: Array | None = None
     """What counts are in proportion to; None: all rows alike."""
     power: float = 1.0
-    """Of the variance of counts and amounts: 1 Poisson, 2 gamma."""
+    """Power of the variance of counts and amounts: 1 Poisson, 2 gamma."""
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, KINDS)
@@ -82,7 +82,7 @@ class Metric:
     better: str = "more"
     """"more" or "less"."""
     interval: Callable[[Answers, float], Interval] | None = None
-    """From the answers and the value to its 95% interval; None: by the bootstrap."""
+    """The 95% interval, from the answers and the value. None: by the bootstrap."""
     chance: Callable[[Answers], float] = field(default=lambda answers: 0.0)
     """What a model that knows nothing of the columns has, where this may be the main metric."""
     about: str = ""

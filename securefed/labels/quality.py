@@ -53,11 +53,11 @@ class Holdout:
     the label party's own counts of its own labels."""
     confusion: Sequence[Sequence[int]] = ()
     interval: tuple[float, float] | None = None
-    """Of the value, 95%."""
+    """The 95% interval of the value."""
     gain_error: float | None = None
     """The standard error of value - alone, on the same rows."""
     curves: Mapping[str, Any] = field(default_factory=dict)
-    """Of two classes: "roc", "calibration" and "gain" (`curves`)."""
+    """The curves of two classes: "roc", "calibration" and "gain" (`curves`)."""
 
     @property
     def low(self) -> float:
@@ -110,9 +110,9 @@ class OwnRows:
     """The label party's own rows: what the joint model is compared with."""
 
     columns: Array
-    """Of the training rows, as `targets`."""
+    """Columns of the training rows; `targets` are those of the same rows."""
     targets: Array
-    seen: Array
+    test: Array
     """Columns of the rows to measure with."""
     folds: Sequence[NDArray[np.intp]] = ()
     """Where rows are held out in turns: the places of each fold among the training rows."""
@@ -123,12 +123,12 @@ class OwnRows:
         `learn` takes columns and targets to learn from, and columns to answer for.
         """
         if not self.folds:
-            return learn(self.columns, self.targets, self.seen)
+            return learn(self.columns, self.targets, self.test)
         answers, start = [], 0
         for fold in self.folds:
             others = np.setdiff1d(np.arange(len(self.targets)), fold)
-            seen = self.seen[start : start + len(fold)]
-            answers.append(learn(self.columns[others], self.targets[others], seen))
+            test = self.test[start : start + len(fold)]
+            answers.append(learn(self.columns[others], self.targets[others], test))
             start += len(fold)
         return np.concatenate(answers)
 
@@ -183,10 +183,10 @@ class HeldOut:
 
 
 class HeldOutMeans(HeldOut):
-    """Of counts and amounts, by the deviance of their family; `offset`: the logarithm of the exposure.
+    """The measure of counts and amounts: the deviance of their family.
 
-    `alone`: what a fit of the label party's own columns says of the same rows. `learnt`: from scores to what
-    the same rows, each by the others, say that they mean.
+    `offset`: the logarithm of the exposure. `alone`: predictions of the label party's own fit for these rows.
+    `learnt`: returns the out-of-fold eta of these rows for their scores.
     """
 
     def __init__(
@@ -265,23 +265,23 @@ def _in_units(answers: Answers, unit: float) -> Answers:
     return replace(answers, truth=unit * answers.truth, predictions=predictions)
 
 
-def logistic(columns: Array, labels: Array, seen: Array, *, ranks: bool = True) -> Array:
+def logistic(columns: Array, labels: Array, test: Array, *, ranks: bool = True) -> Array:
     """Return the scores of rows by a logistic regression; their classes if it `ranks` none."""
     if len(np.unique(labels)) < 2:
-        return np.full(len(seen), labels[0])
+        return np.full(len(test), labels[0])
     from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of convergence: a baseline is good enough without
         model = LogisticRegression(max_iter=300).fit(columns, labels)
-    answers: Array = model.decision_function(seen) if ranks else model.predict(seen)
+    answers: Array = model.decision_function(test) if ranks else model.predict(test)
     return answers
 
 
-def _ridge(columns: Array, labels: Array, seen: Array) -> Array:
+def _ridge(columns: Array, labels: Array, test: Array) -> Array:
     from sklearn.linear_model import RidgeCV
 
-    scores: Array = RidgeCV(np.logspace(-2, 4, 7)).fit(columns, labels).predict(seen)
+    scores: Array = RidgeCV(np.logspace(-2, 4, 7)).fit(columns, labels).predict(test)
     return scores
 
 
@@ -351,7 +351,7 @@ class Gain:
     """One group of a gain table."""
 
     people: int
-    """In the groups so far, best scores first."""
+    """People so far, highest scores first."""
     found: float
     """Share of all people of the second class that are among them."""
     rate: float
@@ -366,7 +366,7 @@ def gains(truth: Array, scores: Array, groups: int = 10) -> list[Gain]:
     `truth`: 0 and 1, 1 for the second class.
     """
     if truth.shape != scores.shape or not 0.0 < float(np.mean(truth)) < 1.0:
-        raise DataError("gains: as many scores as labels, and labels of both classes, are allowed")
+        raise DataError("gains needs one score per label, and labels of both classes")
     # Ties share their hits, so that the table does not depend on the order of the rows.
     _, place, count = np.unique(-scores, return_inverse=True, return_counts=True)
     order = np.argsort(-scores, kind="stable")

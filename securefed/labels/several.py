@@ -31,8 +31,7 @@ Arrays = dict[str, NDArray[np.generic]]
 FEW = 10
 """Classes up to which labels may be as many as their rows."""
 SLOPE = 2.0
-"""From scores of least squares, which are to be -2 and +2, to log odds, where no held-out row says it: of 1
-to 4 this had the least log loss on wine and digits."""
+"""The factor from scores of least squares to log odds, where no row is held out (docs/choosing.md)."""
 CURVE, COUNT = "classes.curve", "targets.count"
 
 
@@ -72,15 +71,16 @@ class ClassModels(SeveralModels):
 
     curve: ClassCurve | None = None
     confusion: NDArray[np.intp] | None = None
-    """Of the held-out rows, which class (row) was taken for which (column)."""
+    """Counts of held-out rows by true class (row) and predicted class (column)."""
 
     @classmethod
     def with_gaps(cls, labels: NDArray[Any], party: str, loss: Loss) -> tuple[Self, Array]:
-        """Of labels some of which may be missing, and their targets: NaN in those rows."""
+        """Return a model and targets; NaN where a label is missing."""
         there = ~missing_labels(labels)
         words = np.array(labels[there].tolist())
         classes, few = np.unique(words), ", ".join(map(str, np.unique(words)[:5]))
         if words.dtype.kind == "f" and (words % 1.0 != 0.0).any():
+            few = ", ".join(f"{each:.3g}" for each in classes[:5])
             raise DataError(f"{party}: labels are numbers such as {few}; classes are words or whole numbers")
         if len(classes) > FEW and 2 * len(classes) > len(words):
             raise DataError(f"{party}: labels have {len(classes)} classes ({few}, ...) in {len(words)} rows")
@@ -107,7 +107,7 @@ class ClassModels(SeveralModels):
     def learn(
         self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float = "half"
     ) -> Holdout:
-        """From the scores of rows that were held out; their accuracy. No line between classes is drawn."""
+        """Calibrate from held-out scores, and return the accuracy. No threshold is chosen."""
         truth, known = np.argmax(measured.targets, axis=1), np.argmax(own.targets, axis=1)
         chances = self._apart(scores)
         if len(truth) >= least_rows(self.outputs):
@@ -121,7 +121,7 @@ class ClassModels(SeveralModels):
         return quality
 
     def _apart(self, scores: Array) -> Array:
-        """Of each class by itself, made to add up to 1."""
+        """Return each class's probability by itself, normalised to sum to 1."""
         if self._least_squares:
             return softmax(SLOPE * scores)
         pairs = zip(self.sides, scores.T, strict=True)
@@ -135,7 +135,7 @@ class ClassModels(SeveralModels):
         return self.taylor and self.loss.binary and all(side.link is None for side in self.sides)
 
     def probabilities(self, scores: Array) -> Array:
-        """Of every class, (rows, classes)."""
+        """Return each class's probability: (rows, classes)."""
         return self._apart(scores) if self.curve is None else self.curve.probabilities(scores)
 
     @property
@@ -144,7 +144,7 @@ class ClassModels(SeveralModels):
         if self.curve is not None:
             return self.curve.weights, self.curve.offsets
         if not self._least_squares:
-            raise SettingError("log odds: of these classes there are some only with held-out rows (holdout)")
+            raise SettingError("log odds need held-out rows: set holdout=0.2")
         return SLOPE * np.eye(self.outputs), np.zeros(self.outputs)
 
     def answers(self, scores: Array, threshold: str | float) -> NDArray[Any]:
@@ -173,7 +173,7 @@ class TargetModels(SeveralModels):
     def of_columns(
         cls, labels: NDArray[Any], party: str, loss: Loss, margin_bound: float, *, standardise: bool
     ) -> tuple[Self, Array]:
-        """From the labels of the training, and targets."""
+        """Return a model of the training labels, and targets."""
         if loss.binary:
             raise SettingError(f"labels: {labels.shape[1]} columns given, the loss {loss.name!r} takes one")
         both = [
@@ -202,8 +202,8 @@ class TargetModels(SeveralModels):
         predictions = self.numbers(scores)
         middle, spread = labels.mean(axis=0), labels.std(axis=0)
         spread[spread == 0.0] = 1.0
-        truth, told = (((each - middle) / spread).T.ravel() for each in (labels, predictions))
-        return Answers("numbers", truth, predictions=told)
+        truth, answers = (((each - middle) / spread).T.ravel() for each in (labels, predictions))
+        return Answers("numbers", truth, predictions=answers)
 
     def to_arrays(self) -> Arrays:
         return {COUNT: np.array(self.outputs), **super().to_arrays()}

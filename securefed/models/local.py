@@ -22,7 +22,7 @@ from securefed.declare import check_choice, check_flag, check_integer
 from securefed.errors import DataError, SettingError
 
 Array = NDArray[np.float64]
-Arrays = Mapping[str, NDArray[np.generic]]
+ArrayMapping = Mapping[str, NDArray[np.generic]]
 
 
 @runtime_checkable
@@ -117,7 +117,7 @@ def as_parameters(values: ArrayLike, shape: tuple[int, ...]) -> Array:
     return copy
 
 
-def take_word(arrays: Arrays, name: str) -> str:
+def take_word(arrays: ArrayMapping, name: str) -> str:
     array = np.asarray(arrays.get(name))
     if array.dtype.kind != "U" or array.size != 1:
         names = ", ".join(sorted(arrays)) or "nothing"
@@ -125,12 +125,12 @@ def take_word(arrays: Arrays, name: str) -> str:
     return str(array.reshape(-1)[0])
 
 
-def take_kind(arrays: Arrays, kind: str) -> None:
+def take_kind(arrays: ArrayMapping, kind: str) -> None:
     if (word := take_word(arrays, "model")) != kind:
         raise DataError(f"shard holds a {word!r} model, not {kind!r}")
 
 
-def from_arrays(arrays: Arrays) -> LinearModel | NetworkModel | HiddenLayer:
+def from_arrays(arrays: ArrayMapping) -> LinearModel | NetworkModel | HiddenLayer:
     """Return the numpy model that a shard's arrays (`to_arrays`) contain."""
     models = {model.kind: model for model in (LinearModel, NetworkModel, HiddenLayer)}
     if (kind := take_word(arrays, "model")) not in models:
@@ -224,7 +224,7 @@ class _Layers:
         return {"model": np.array(self.kind), "arguments": arguments, "parameters": self.parameters}
 
     @classmethod
-    def from_arrays(cls, arrays: Arrays) -> Self:
+    def from_arrays(cls, arrays: ArrayMapping) -> Self:
         take_kind(arrays, cls.kind)
         try:
             model = cls(**json.loads(take_word(arrays, "arguments")))

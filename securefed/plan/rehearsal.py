@@ -235,12 +235,12 @@ def _programs(
     agreement, programs = scenario.agreement, dict[str, PartyLoop]()
     rng, metrics = np.random.default_rng(0), count(LOWEST)
     rows = agreement.batches.rows
-    seen = (agreement.holdout or rows) if agreement.scores_rows else 0
+    scored_rows = (agreement.holdout or rows) if agreement.scores_rows else 0
     for name, columns in scenario.columns.items():
         last = name == agreement.label_party
         features = rng.normal(size=(rows, columns)).clip(-LARGEST, LARGEST)
         signs = np.where(rng.random((rows, scenario.outputs)) < 0.5, 1.0, -1.0)
-        scored = features[np.arange(seen) % rows] if scenario.settings.blind else features
+        scored = features[np.arange(scored_rows) % rows] if scenario.settings.blind else features
         context = PartyContext(
             keys.get(name),
             mapper,

@@ -140,7 +140,7 @@ class _Attempt:
         self._session = session
         self.begun = False
         self.refusal: SecurefedError | None = None
-        """Why this cannot be. All parties see it alike; each ends its program well and says it itself."""
+        """The refusal that all parties reach independently. Each ends its program and reports it."""
 
     async def __call__(self, link: NetworkLink) -> Any:
         session, self.begun = self._session, True
@@ -242,7 +242,7 @@ def close_run(endpoint: Endpoint, session: Session, account: PartyAccount) -> Pa
 
 
 def _compared(account: PartyAccount, peer: str, facts: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a peer's word is worth here: is it what this party saw?"""
+    """Compare a peer's transcript roots with this party's."""
     theirs = facts.get("roots") if facts is not None else None
     theirs = theirs.get(account.party) if isinstance(theirs, dict) else None
     if facts is None or not isinstance(theirs, dict):

@@ -66,14 +66,14 @@ POINTS = "points"
 """Names what each round took, in a checkpoint. A point begins with the number of its round, from 0."""
 REMEDY = "put the file back from a backup, or start all parties with --restart"
 
-Arrays = Mapping[str, NDArray[np.generic]]
+ArrayMapping = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Checkpoint:
     """Arrays, and facts that JSON can hold."""
 
-    arrays: Arrays
+    arrays: ArrayMapping
     meta: Mapping[str, Any]
 
     def to_bytes(self) -> bytes:

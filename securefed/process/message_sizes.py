@@ -64,12 +64,12 @@ def _complete(sizes: Mapping[str, int]) -> dict[str, int]:
 
 def _blind_score_sizes(agreement: Agreement, key_bits: int, part: ModelPart) -> dict[str, int]:
     lengths, plan = cross_lengths(agreement.scheme, key_bits), part.plan
-    product, told = plan.rows_product(CHUNK), size_in_bytes(CHUNK * plan.outputs)
+    product, score_bytes = plan.rows_product(CHUNK), size_in_bytes(CHUNK * plan.outputs)
     return {
         "operand": max(lengths.block(product, last - first) for first, last in lengths.blocks(product)),
         "reply": max(map(lengths.reply, [product, *map(plan.sealed_product, plan.names[:-1])])),
-        "score": told,
-        "score-share": told,
+        "score": score_bytes,
+        "score-share": score_bytes,
     }
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import assembly_of
-from securefed.assembly.base import Array, Part, read_arrays, read_part, write_part
+from securefed.assembly.base import AnyPart, Array, read_arrays, read_part, write_part
 from securefed.data.columns import FittedColumns
 from securefed.errors import DataError
 from securefed.labels.label_model import LabelModel
@@ -37,7 +37,7 @@ class Shard:
     """A party's part of a trained model, and the name of the run's start that made it."""
 
     instance: str
-    part: Part | None = None
+    part: AnyPart | None = None
     """None at a key-holder."""
     columns: FittedColumns | None = None
     """How a party with data prepares its columns."""

@@ -123,7 +123,7 @@ ALIGNMENT_KINDS: Mapping[str, str] = {
 PHASE = "alignment"
 COUNT_BYTES = 8
 MOST_ALIGNMENTS = 10
-"""Alignments of a run, or of a prediction. Who breaks off after one can put in other ids in the next."""
+"""Most alignments per run or prediction. Each one lets a peer try other ids."""
 
 
 class AllRefuse(Exception):

@@ -17,7 +17,7 @@ from typing import Any
 
 from securefed.errors import DataError
 from securefed.files import Closing, storage_error
-from securefed.process.checkpoints import POINTS, REMEDY, Arrays, Checkpoint, CheckpointStore
+from securefed.process.checkpoints import POINTS, REMEDY, ArrayMapping, Checkpoint, CheckpointStore
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.schedules import Reason
@@ -33,7 +33,7 @@ WRITTEN = frozenset(
 )
 """Events in the file. Others are for listeners alone: attempt, message, waiting, note, closing."""
 
-Listener = Callable[[str, Mapping[str, Any]], None]
+EventListener = Callable[[str, Mapping[str, Any]], None]
 
 
 def start_transcript(path: Path, party: str, run: str, events: Events | None = None) -> Transcript:
@@ -82,7 +82,7 @@ def resume_transcript(
 class Events(Closing):
     """What happens in a party's process: lines of JSON in a file, and listeners in the same process."""
 
-    def __init__(self, path: Path | None, listeners: Iterable[Listener] = ()) -> None:
+    def __init__(self, path: Path | None, listeners: Iterable[EventListener] = ()) -> None:
         self._file, self._path, self._listeners = None, path, tuple(listeners)
         if path is not None:
             try:
@@ -160,7 +160,7 @@ class RunRecorder:
         link.paused, link.activities = totals.alignment.plus(totals.evaluation), dict(totals.activities)
         self._entries = len(link.transcript)
         """Entries of the transcript when the question of the last evaluation was fixed."""
-        self.state: Callable[[], Arrays] = dict
+        self.state: Callable[[], ArrayMapping] = dict
 
     def on_scoring(self, state: Round) -> None:
         """Write a checkpoint before an evaluation: an interruption repeats the question, not the round."""

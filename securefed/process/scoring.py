@@ -61,9 +61,9 @@ class NewRows:
     peer_ids: int | None = None
     """How many ids a peer may put in."""
     offset: Array | None = None
-    """Of the label party, where the model has one."""
+    """The label party's offset, where the model has one."""
     id_name: str = "id"
-    """Of the column with the ids."""
+    """The name of the column with the ids."""
     labels: NDArray[Any] | None = None
     """Where the label party's file has them; None or NaN where a label is not known."""
 
@@ -180,8 +180,8 @@ class Scoring:
         for peer in self._shared.parties:
             count = link.hello[peer].get("rows")
             if not isinstance(count, int) or count < due:
-                told = f"{self._shared.label_party} says that {due} people are in common"
-                raise SettingError(f"rows: {told}, and {peer} said that it has {count}; compare the files")
+                claim = f"{self._shared.label_party} says that {due} people are in common"
+                raise SettingError(f"rows: {claim}, and {peer} said that it has {count}; compare the files")
 
     def _check_counts(self, link: NetworkLink, own: int) -> None:
         for peer in self._shared.parties:

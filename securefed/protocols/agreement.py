@@ -38,9 +38,8 @@ class Objective:
     parties: int | None = None
     """The exact number of parties. None: two or more."""
     same_people: bool = True
-    """Every party has all rows, and every row has a label. Otherwise parties share only some people, of which
-    some have labels, and prediction does not need the label party's columns.
-    """
+    """Every party has all rows, and every row has a label. Otherwise parties share only some people, some of
+    whom have labels, and prediction needs no columns of the label party."""
     given_away: str = ""
     """One line on what own gradients show by design and a user may not expect."""
 

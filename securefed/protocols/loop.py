@@ -52,7 +52,7 @@ class EvaluationRows:
     people: Sequence[bytes] | None = None
     """Whom each row is about, where ids say so."""
     aim: Callable[[Array], Array] | None = None
-    """From the scores of a first stage to the targets of the second one, which are for all rows."""
+    """Returns the targets of the second stage, for all rows, from scores of the first stage."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class PartyLoop(ABC):
         """What questions about held-out rows belong to, in a scored party's ledger."""
         self._held_scores: State = {}
         """Scores of held-out rows by stage and fold, at the label party."""
-        self._asked: State | None = None
+        self._prior: State | None = None
         """The state before the last evaluation, with everything that determines its question."""
         self._question: State = {}
         self.ledger = Ledger(allow_determined=agreement.allow_determined)
@@ -149,7 +149,7 @@ class PartyLoop(ABC):
         outcome = Outcome(ledger=self.ledger)
         for t in range(self.first_round - self._repeats, self.last_round):
             if not self._repeats:
-                self._asked = None
+                self._prior = None
                 if agreement.batches.aims_anew(t):
                     self._take_next_targets()
                     await self._share_targets(link, t)
@@ -201,7 +201,7 @@ class PartyLoop(ABC):
         if self._repeats:
             return
         self._question = self._make_question(link, t)
-        self._asked = {**self._state(t + 1), **self._question, QUESTION: np.array(t)}
+        self._prior = {**self._state(t + 1), **self._question, QUESTION: np.array(t)}
         if self._context.on_scoring is not None:
             self._context.on_scoring(Round(t, None, link))
 
@@ -251,7 +251,7 @@ class PartyLoop(ABC):
         metric = float(evaluation.metric(scores))
         # The first answer to a question counts. A peer that breaks off and answers otherwise would get
         # another verdict under the same key.
-        return metric if self._asked is None else float(self._asked.setdefault(METRIC, np.array(metric)))
+        return metric if self._prior is None else float(self._prior.setdefault(METRIC, np.array(metric)))
 
     def _scores_of(self, stage: int) -> Array:
         folds = self._agreement.batches.folds
@@ -289,7 +289,7 @@ class PartyLoop(ABC):
 
     def checkpoint(self) -> State:
         """Return the state for a checkpoint. After an evaluation it is the state behind the question."""
-        return self.state() if self._asked is None else self._asked
+        return self.state() if self._prior is None else self._prior
 
     def _state(self, rounds: int) -> State:
         tracker = {f"{TRACKER}{name}": array for name, array in self._tracker.state().items()}
@@ -311,7 +311,7 @@ class PartyLoop(ABC):
         self._best, self._held_scores = part_of(state, BEST), part_of(state, HELD)
         self._scoring = np.asarray(state.get(SCORING, self._scoring), dtype=np.uint8)
         if QUESTION in state:
-            self._asked = self._question = dict(state)
+            self._prior = self._question = dict(state)
         self.go_on_after(int(state["round"]), evaluates=QUESTION in state, over=over)
 
     def _model_state(self) -> State:

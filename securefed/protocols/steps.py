@@ -160,10 +160,10 @@ class LocalProblem:
     def _matrix(self, weights: Array) -> Array:
         """Return the symmetric matrix with these eigenvalues."""
         size, within = self.vectors.shape
-        seen, unseen = weights[:-1], float(weights[-1])
+        inside, outside = weights[:-1], float(weights[-1])
         if size == within:
-            return (self.vectors * seen) @ self.vectors.T
-        return (self.vectors * (seen - unseen)) @ self.vectors.T + unseen * np.eye(size)
+            return (self.vectors * inside) @ self.vectors.T
+        return (self.vectors * (inside - outside)) @ self.vectors.T + outside * np.eye(size)
 
 
 def _summed(curvature: Array, eta: float, steps: int) -> Array:
@@ -217,7 +217,7 @@ class OwnSteps:
         """The factor of the party's own curvature in local steps."""
         self._all = self._problem(features)
         self._matrices: dict[tuple[int, ...], Array] = {}
-        """By the folds that are left out."""
+        """Matrices by the folds that are left out."""
         if not self.automatic and not allow_unstable:
             self._check()
 

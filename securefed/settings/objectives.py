@@ -269,9 +269,17 @@ class LinearSettings(ObjectiveSettings):
     rounds: Any = setting(
         24,
         word_or("auto", integer(least=1)),
-        'Rounds: exchanges of messages. "auto": 24 for two parties, more for more of them.',
+        'Rounds: exchanges of messages. "auto": 24 for two parties, more for more of them. With refit, few '
+        "held-out rows and two classes or more, a blind run trains twice: 24 become 40 (docs/choosing.md).",
     )
-    holdout: float = again(ObjectiveSettings, "holdout", default=0.2)
+    holdout: float = again(
+        ObjectiveSettings,
+        "holdout",
+        default=0.2,
+        doc="Share of the common rows that is held out. The label party sees their scores once, and says how "
+        "good the model is. With refit and fewer than 800 such rows, all rows are held out in turns; with "
+        "classes each is scored twice. 0: quality is not measured.",
+    )
     fit_intercept: bool = setting(True, flag, "Whether the label party's model has an intercept.")
     refit: bool = setting(
         True,
@@ -397,4 +405,4 @@ OBJECTIVE_SETTINGS: dict[str, type[ObjectiveSettings]] = {
     "linear": LinearSettings,
     "transfer": TransferSettings,
 }
-"""By objective, the default first."""
+"""Classes by objective, the default first."""

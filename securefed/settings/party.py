@@ -173,10 +173,11 @@ class PartyFile:
     def keys_folder(self) -> Path:
         return self.folder / self.own.keys
 
-    def check(self) -> None:
+    def check(self, peers: bool) -> None:
+        """Refuse tables that disagree; `peers`: also those of the peers."""
         name, shared = self.own.name, self.shared
         due = [each for each in shared.everybody if each != name]
-        if set(self.peers) != set(due):
+        if peers and set(self.peers) != set(due):
             names = ", ".join(self.peers) or "none"
             raise SettingError(f"peers: {names} given, {', '.join(due)} are in this run")
         check_reachable(name, self.own.listen, self.peers)
@@ -243,11 +244,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path}: not TOML: {error}") from None
 
 
-def read_what_is_right(path: Path) -> tuple[PartyFile | None, list[str]]:
+def read_what_is_right(path: Path, *, peers: bool = True) -> tuple[PartyFile | None, list[str]]:
     """Return the right parts of a party.toml, and one line for each table that is wrong.
 
     A wrong [data] is left out, and so are peers without a usable certificate. Without a right [party] and
-    [run] there is no file. A party's folder stands for the party.toml in it.
+    [run] there is no file. A party's folder stands for the party.toml in it. Without `peers`, the tables of
+    peers are not read.
     """
     problems: list[str] = []
 
@@ -267,20 +269,20 @@ def read_what_is_right(path: Path) -> tuple[PartyFile | None, list[str]]:
     shared = tried(lambda: RunSettings.of(_table(path, table, "run")))
     data = tried(_section, path, table, "data", DataSettings) if "data" in table else None
     tables = table.get("peers", {})
-    entries = tables.items() if isinstance(tables, dict) else ()
+    entries = tables.items() if peers and isinstance(tables, dict) else ()
     each = {name: tried(_peer, path, name, entry) for name, entry in entries}
-    peers = {name: peer for name, peer in each.items() if peer is not None}
+    pinned = {name: peer for name, peer in each.items() if peer is not None}
     if own is None or shared is None:
         return None, problems
-    party = PartyFile(path, own, shared, data, peers)
+    party = PartyFile(path, own, shared, data, pinned)
     if not problems:
-        tried(party.check)
+        tried(party.check, peers)
     return party, problems
 
 
-def read_party_file(path: Path) -> PartyFile:
+def read_party_file(path: Path, *, peers: bool = True) -> PartyFile:
     """Return the settings of a party.toml, or of the one in a party's folder, checked."""
-    party, problems = read_what_is_right(path)
+    party, problems = read_what_is_right(path, peers=peers)
     if party is None or problems:
         text, file = problems[0], path / "party.toml" if path.is_dir() else path
         raise SettingError(text if str(file) in text else f"{file}: {text}")

@@ -227,7 +227,7 @@ class Plain(ByGradient):
 
 
 PROTECTIONS: dict[str, type[Protection]] = {each.kind: each for each in (Blind, OwnGradient, Plain)}
-"""By the word in party.toml, the default first."""
+"""Classes by the word in party.toml, the default first."""
 DEFAULTS = {name: each.default for kind in PROTECTIONS.values() for name, each in declared(kind).items()}
 check_protection = instance(*PROTECTIONS.values())
 

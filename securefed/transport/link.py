@@ -82,9 +82,8 @@ class Link:
         self.activities: dict[str, float] = {}
         """Seconds of this party's own work by activity."""
         self.events: list[tuple[float, str, str, int, int, str, int]] = []
-        """Events on the clock, in order: seconds of work, and what ended them. That is a message "sent" or
-        "received" or a "mark", with its kind or name, round, step, peer and size.
-        """
+        """Events on the clock, in order: seconds of work, and what ended them ("sent", "received" or "mark"),
+        with kind or name, round, step, peer and size."""
         self._kinds = frozenset(kinds)
         self._looks = {
             name: str(getattr(kind, "looks", ""))

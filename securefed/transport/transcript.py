@@ -187,7 +187,7 @@ def _uniform(groups: NDArray[np.int64]) -> bool | None:
 FORMAT = 2
 PRINT_BYTES = 12
 MOST_NUMBER = 1 << 62
-Line = bytes
+Encoded = bytes
 MOST_SECONDS = 1.0
 """A line waits at most so long, until the next entry, before it is written to the file."""
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -378,7 +378,7 @@ class Transcript:
         except OSError as error:
             raise storage_error(self.path, error) from None
 
-    def _write(self, line: Line, *, now: bool, on_disk: bool = False) -> None:
+    def _write(self, line: Encoded, *, now: bool, on_disk: bool = False) -> None:
         """Append a line to the file: `now`, or with one of the next. Raises StorageError.
 
         `on_disk`: so that a power cut does not lose it.

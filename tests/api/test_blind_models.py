@@ -238,7 +238,7 @@ def test_a_release_is_a_flag_or_takes_trust() -> None:
 def test_a_blind_run_takes_no_keys_and_its_helpers_name_is_taken() -> None:
     own = raw(rounds=1, refit=False, protection=Plain(like="own-gradient", allow_determined=True))
     holders = own.fit(parties()).holders_
-    with pytest.raises(SettingError, match="keys: none are taken where nothing is revealed"):
+    with pytest.raises(SettingError, match="keys: a blind run makes its own; leave keys out"):
         raw(rounds=1).fit(parties(), keys=holders)
     named = [Party("helper", party.features) if party.name == "p0" else party for party in parties(3)]
     with pytest.raises(SettingError, match="names have to differ"):

@@ -42,7 +42,7 @@ def test_set_params_keeps_the_other_settings_of_a_protection() -> None:
 def test_what_is_no_parameter_is_refused_by_name() -> None:
     with pytest.raises(SettingError, match="reveal must be one of 'nothing', 'own-gradient', not 'all'"):
         GeneralisedLinear(reveal="all")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="got an unexpected keyword argument 'roundz'"):
+    with pytest.raises(SettingError, match="GeneralisedLinear: unknown key 'roundz'; did you mean 'rounds'"):
         GeneralisedLinear(roundz=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="too many positional arguments"):
         GeneralisedLinear("linear", FedSGD())  # type: ignore[call-arg]

@@ -361,7 +361,7 @@ def test_another_question_after_each_interruption(
 
     async def keeping(self: PartyLoop, link: Link, t: int) -> None:
         await before(self, link, t)
-        states.setdefault(link.name, dict(self._asked or {}))
+        states.setdefault(link.name, dict(self._prior or {}))
 
     monkeypatch.setattr(PartyLoop, "_before_scores", keeping)
     score_run(columns, labels, guards=guards, **settings)

@@ -10,8 +10,11 @@ import pytest
 
 from securefed.cli import main
 from securefed.cli.plan import _scenario
+from securefed.errors import SettingError
 from securefed.plan.planner import Estimate
 from securefed.plan.rehearsal import Scenario
+from securefed.settings.describe import party_toml
+from securefed.settings.party import read_party_file
 from securefed.settings.run import RunSettings
 from tests.process.parties import Fleet
 
@@ -56,6 +59,25 @@ def test_all_schemes_that_fit_are_planned(
     monkeypatch.setattr("securefed.cli.plan.estimates", noted)
     assert main(["plan", "--rows", "60", "--columns", "a=3,b=3,c=2"]) == 0
     assert asked == ["ckks", "paillier"] and "Likely fastest: ckks, Q = 20" in capsys.readouterr().out
+
+
+def test_a_plan_needs_no_certificate_of_a_peer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A party plans before it has met anybody; what else is wrong with the file is still refused."""
+    one = Estimate("ckks", "nothing", 20, 24, 0, 100, 1e-3, 1e-3, 2.0)
+    monkeypatch.setattr("securefed.cli.plan.estimates", lambda *_: [one])
+    (tmp_path / "bank.csv").write_text("id,age,late\n1,30,0\n2,40,1\n3,50,0\n")
+    text = party_toml("bank", key_holder=False, listen="127.0.0.1:7001", parties=("shop", "bank"))
+    file = tmp_path / "party.toml"
+    file.write_text(text.replace('label = "label"', 'label = "late"'))
+    assert main(["plan", str(file), "--columns", "shop=2"]) == 0
+    assert "3 people in common; columns: shop 2, bank 1" in capsys.readouterr().out
+    with pytest.raises(SettingError, match=r"peers/shop\.pem"):
+        read_party_file(file)
+    file.write_text(file.read_text().replace('label = "late"', ""))
+    assert main(["plan", str(file)]) == 2
+    assert "label: missing" in capsys.readouterr().err
 
 
 def test_blind_runs_are_planned_with_the_rows_that_are_held_out() -> None:

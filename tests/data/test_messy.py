@@ -217,7 +217,7 @@ def test_all_are_told_that_ids_do_not_meet() -> None:
 def test_labels_say_what_they_may_be() -> None:
     features, ids = np.arange(40.0), np.arange(40)
     for labels, said in (
-        (np.arange(40.0), "loss = 'linear'"),
+        (np.arange(40.0), "for numbers use loss='linear'"),
         (np.ones(40), "nothing to learn"),
     ):
         parties = [Party("a", features, ids=ids), Party("b", features, labels, ids)]

@@ -20,12 +20,11 @@ from securefed.assembly import register as register_assembly
 from securefed.assembly.base import ASSEMBLIES, write_arrays
 from securefed.assembly.build import PartyData, build
 from securefed.audit import audit
-from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
+from securefed.crypto import KEY_KINDS, SCHEMES, SchemeEntry, generate, load_key, save_key
 from securefed.crypto import register as register_scheme
 from securefed.crypto.wire import NUMBERS
 from securefed.declare import number, setting
 from securefed.errors import BadKey, SettingError
-from securefed.models.local import sigmoid
 from securefed.plan.planner import RoundsModel, estimates
 from securefed.plan.rehearsal import Scenario
 from securefed.process.checkpoints import ResumeState
@@ -45,42 +44,28 @@ from securefed.transport.link import run_local
 from securefed.transport.message import get_network
 from tests.data.fitting import fit
 from tests.docs.settings_tables import settings_tables
-from tests.extending import toy, weighted
+from tests.extending.loading import loaded
 
 Array = NDArray[np.float64]
 ROWS = 240
 
 
-TEMPERED = losses.Loss(
-    "tempered",
-    binary=True,
-    label_weight=-0.5 / 1.5,
-    margin_weight=0.25 / 1.5**2,
-    residual=lambda H, y: np.asarray(-y / 1.5 * sigmoid(-y * H / 1.5)),
-)
-"""log(1 + exp(-yH / 1.5)): logistic regression that is slower to be sure."""
-
-
 @pytest.fixture
-def tempered() -> Iterator[None]:
-    losses.register(TEMPERED)
-    yield
+def tempered() -> Iterator[Any]:
+    yield loaded("tempered")
     losses._LOSSES.pop("tempered")
 
 
 @pytest.fixture
-def toy_scheme() -> Iterator[None]:
-    kind = KeyKind("tests.extending.toy", "ToyPublicKey", "ToySecretKey", protects=False)
-    register_scheme("toy", SchemeEntry(opens="toy"), {"toy": kind}, {"toy": toy.NUMBER})
-    yield
+def toy() -> Iterator[Any]:
+    yield loaded("toy")
     for table in (SCHEMES, KEY_KINDS, NUMBERS):
         table.pop("toy")
 
 
 @pytest.fixture
-def weighted_objective() -> Iterator[None]:
-    register_assembly(weighted.WeightedAssembly, weighted.WEIGHTED)
-    yield
+def weighted() -> Iterator[Any]:
+    yield loaded("weighted")
     for table in (ASSEMBLIES, OBJECTIVES, OBJECTIVE_SETTINGS):
         table.pop("weighted")
 
@@ -101,18 +86,17 @@ def weights(model: GeneralisedLinear) -> Array:
     return np.array([weight for found in model.coef_.values() for weight in found.values()])
 
 
-@pytest.mark.usefixtures("tempered")
-def test_a_loss_is_one_entry() -> None:
+def test_a_loss_is_one_entry(tempered: Any) -> None:
     """In the clear with the polynomial, and blind: the weight of its margin is no power of two."""
     clear = trained(loss="tempered", protection=Plain(like="blind"))
     assert not np.allclose(weights(clear), weights(trained(protection=Plain(like="blind"))), atol=1e-3)
     blind = trained(loss="tempered", protection=Blind(release=True))
     np.testing.assert_allclose(weights(blind), weights(clear), atol=2e-3)
     with pytest.raises(SettingError, match="there is one of that name"):
-        losses.register(TEMPERED)
+        losses.register(tempered.TEMPERED)
 
 
-@pytest.mark.usefixtures("toy_scheme")
+@pytest.mark.usefixtures("toy")
 def test_a_scheme_is_a_module_and_one_entry(tmp_path: Path) -> None:
     model = trained(protection=Plain(scheme="toy", like="blind"))
     np.testing.assert_allclose(weights(model), weights(trained(protection=Plain(like="blind"))), atol=1e-6)
@@ -140,7 +124,7 @@ def test_a_scheme_without_an_encrypted_product_does_not_train_blind(monkeypatch:
         trained(protection=Blind(scheme="half"))
 
 
-@pytest.mark.usefixtures("weighted_objective")
+@pytest.mark.usefixtures("weighted")
 @pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 @pytest.mark.parametrize("scheme", ["plain", "ckks"])
 def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
@@ -185,8 +169,7 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
     assert planned.total_bytes == sent
 
 
-@pytest.mark.usefixtures("weighted_objective")
-def test_its_settings_are_checked_like_others() -> None:
+def test_its_settings_are_checked_like_others(weighted: Any) -> None:
     table = {"name": "run", "parties": ["a", "b"], "objective": "weighted"}
     assert RunSettings.of(table).settings.half_life == 100.0  # type: ignore[attr-defined]
     with pytest.raises(SettingError, match="half_life"):
@@ -195,9 +178,8 @@ def test_its_settings_are_checked_like_others() -> None:
         register_assembly(weighted.WeightedAssembly)
 
 
-@pytest.mark.usefixtures("weighted_objective")
 @pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
-def test_an_estimator_names_its_assembly(tmp_path: Path) -> None:
+def test_an_estimator_names_its_assembly(tmp_path: Path, weighted: Any) -> None:
     """Its parameters are the declared settings; fit, predict, save and load are the package's."""
     made, features = parties()
     names = inspect.signature(weighted.WeightedLeastSquares).parameters
@@ -218,7 +200,7 @@ def test_an_estimator_names_its_assembly(tmp_path: Path) -> None:
     assert clone(model).get_params() == model.get_params()
 
 
-def test_a_setting_is_a_declaration_and_its_use() -> None:
+def test_a_setting_is_a_declaration_and_its_use(weighted: Any) -> None:
     """Declared once, it is checked, compared, in party.toml, in the docs and an estimator's parameter."""
 
     @dataclass(frozen=True, kw_only=True, repr=False)

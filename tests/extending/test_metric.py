@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from securefed import GeneralisedLinear, Party, Plain
 from securefed.cli.party import quality_line
-from securefed.labels.metrics import METRICS, Answers, Metric, register
+from securefed.labels.metrics import METRICS, Answers
 from securefed.report.page import render
+from tests.extending.loading import loaded
 from tests.report.test_run_files import CLEAR, account
 
 
-def youden(answers: Answers) -> float:
-    """Sensitivity + specificity - 1, at a probability of a half."""
-    hit, positive = np.asarray(answers.predictions) > 0, answers.truth > 0
-    return float(hit[positive].mean() - hit[~positive].mean())
-
-
 @pytest.fixture
-def registered() -> Iterator[None]:
-    register(
-        Metric(
-            "Youden", ("two classes",), ("scores", "predictions"), youden, about="Found less false alarms."
-        )
-    )
-    yield
+def youden() -> Iterator[Any]:
+    yield loaded("youden").youden
     METRICS.pop("Youden")
 
 
-@pytest.mark.usefixtures("registered")
-def test_one_entry_adds_a_metric_everywhere() -> None:
+def test_one_entry_adds_a_metric_everywhere(youden: Any) -> None:
     rng = np.random.default_rng(0)
     shop, bank = rng.normal(size=(300, 2)), rng.normal(size=(300, 2))
     labels = (shop[:, 0] + bank[:, 0] + 0.5 * rng.normal(size=300) > 0).astype(int)
@@ -46,4 +36,4 @@ def test_one_entry_adds_a_metric_everywhere() -> None:
     assert f"Youden {told['more']['Youden']:.3g}" in quality_line(told)
     run = account(CLEAR)
     page = render({**run.result(), "holdout": told}, run.timing())
-    assert "Youden" in page and "Found less false alarms." in page
+    assert "Youden" in page and "Sensitivity + specificity - 1, at a probability of a half." in page

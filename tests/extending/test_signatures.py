@@ -37,12 +37,11 @@ def test_a_type_checker_sees_the_parameters(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("estimator", "settings", "count"),
-    [(GeneralisedLinear, LinearSettings, 15), (TransferLearner, TransferSettings, 12)],
+    ("estimator", "settings"), [(GeneralisedLinear, LinearSettings), (TransferLearner, TransferSettings)]
 )
-def test_the_signature_is_the_declaration(estimator: type, settings: type, count: int) -> None:
+def test_the_signature_is_the_declaration(estimator: type, settings: type) -> None:
     seen = inspect.signature(estimator).parameters
-    assert len(seen) == count and seen.keys() == declared(settings).keys()
+    assert seen.keys() == declared(settings).keys()
     for name, each in declared(settings).items():
         assert seen[name].default == each.default and seen[name].annotation == each.kind
         assert f"{name} : {each.kind}" in str(estimator.__doc__)

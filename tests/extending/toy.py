@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 
+import securefed.crypto
+from securefed.crypto import KeyKind, SchemeEntry
 from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.plain import PlainEncrypted, PlainPublicKey, PlainSecretKey
 from securefed.crypto.wire import Frame, fingerprint
-
-NUMBER = 200
 
 
 def on_grid(values: Floats, fixed: FixedPoint) -> Floats:
@@ -46,3 +46,7 @@ def generate_secret_key() -> ToySecretKey:
 def strong_parameters() -> dict[str, str]:
     """None: it protects nothing."""
     return {}
+
+
+kind = KeyKind(__name__, "ToyPublicKey", "ToySecretKey", protects=False)
+securefed.crypto.register("toy", SchemeEntry(opens="toy"), {"toy": kind}, {"toy": 200})

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from securefed import OwnGradient
 from securefed.api.federated import Federated, parameters
-from securefed.assembly import Assembly
+from securefed.assembly import Assembly, register
 from securefed.assembly.base import Model, TrainingRows
 from securefed.crypto import FixedPoint
 from securefed.declare import number, setting
@@ -151,3 +151,6 @@ class WeightedLeastSquares(Federated):
     @parameters(WeightedSettings)
     def __init__(self, *first: Any, **named: Any) -> None:
         super().__init__(*first, **named)
+
+
+register(WeightedAssembly, WEIGHTED)

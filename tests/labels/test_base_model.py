@@ -294,7 +294,7 @@ def test_a_malformed_link_is_named(text: str) -> None:
         "old": {"coefficients": [1.0]},
     }
     text = json.dumps({**whole, **changed[text]}) if text in changed else text
-    with pytest.raises(DataError, match="what scores are added to: malformed"):
+    with pytest.raises(DataError, match=r"shard is damaged .*; restore it"):
         ScoreLink.take({"own": np.array(text)})
 
 
@@ -326,14 +326,14 @@ def test_several_classes_with_weights_are_a_run_each() -> None:
             {},
             "class_weight: the loss 'linear' has no classes",
         ),
-        ({"class_weight": "balanced"}, {"protection": Plain()}, {}, "class_weight: it takes Plain"),
+        ({"class_weight": "balanced"}, {"protection": Plain()}, {}, "class_weight: without protection"),
         (
             {"class_weight": "balanced"},
             {"loss": "squared_hinge"},
             {},
-            "class_weight: it takes the loss 'logistic' or 'linear'",
+            "class_weight: needs loss='logistic' or 'linear', not 'squared_hinge'",
         ),
-        ({"family": "poisson"}, {}, {}, "family: it goes with the loss 'linear', 'logistic' given"),
+        ({"family": "poisson"}, {}, {}, "family: needs loss='linear', not 'logistic'"),
         ({"family": 3.0}, {"loss": "linear"}, {}, "family: 3 given, at most 2 is allowed"),
         ({"family": "gamma"}, {"loss": "linear"}, {}, "bank: labels: zeros given, the family 'gamma'"),
         (

@@ -54,7 +54,7 @@ def test_classes_are_one_column(kind: Any) -> None:
     [
         ({"loss": "logistic"}, (TARGETS > 0.0), "labels: 2 columns given, the loss 'logistic' takes one"),
         ({"protection": Plain()}, TARGETS, "labels: 2 columns given; several targets take Blind"),
-        ({"labels": Labels(family="poisson")}, TARGETS, "take one target"),
+        ({"labels": Labels(family="poisson")}, TARGETS, "need exactly one label column"),
         ({}, np.zeros((120, 2, 2)), "bank: labels of shape"),
         ({}, np.where(TARGETS > 1e4, np.nan, TARGETS), "labels must be finite"),
     ],

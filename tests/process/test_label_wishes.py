@@ -169,6 +169,6 @@ def test_what_labels_do_not_have_is_refused() -> None:
         agreed(classes=3, protection={"kind": "own-gradient"})
     with pytest.raises(SettingError, match="are the label party's, and no label is named"):
         DataSettings(file="a.csv", class_weight="balanced")
-    with pytest.raises(SettingError, match="take one run a class, or two classes"):
+    with pytest.raises(SettingError, match="weight, offset and class_weight need two classes"):
         wishes = DataSettings(file="a.csv", label="y", class_weight="balanced").wishes
         check_labels(np.array(["a", "b", "c"] * 9), "bank", agreed(classes=3), wishes)

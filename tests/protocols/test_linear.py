@@ -285,7 +285,9 @@ def test_a_margin_past_its_declared_bound_stops_training_in_one_line() -> None:
         made = federation.linear(
             split(100 * features, 2), labels, KEYS, rate=Constant(5.0), exact=exact, margin_bound=2.0
         )
-        with pytest.raises(DataError, match=r"margin_bound: .* at most 2 was declared") as caught:
+        with pytest.raises(
+            DataError, match=r"score part reached .*, above margin_bound=2; lower the learning"
+        ) as caught:
             made.run()
         assert "\n" not in str(caught.value)
 

@@ -174,7 +174,7 @@ def test_one_row(scheme: str, keys: Keys) -> None:
 
 def test_a_margin_past_the_declared_bound_is_refused(keys: Keys) -> None:
     made, parts = linear(keys, "plain", 2, 5)
-    with pytest.raises(DataError, match=r"margin_bound: \|H\| is .* at most 32 was declared"):
+    with pytest.raises(DataError, match=r"a score part is .*, above margin_bound=32"):
         prediction(made, {"p0": parts[0], "p1": 1e3 * parts[1]}).run()
 
 

@@ -18,15 +18,15 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from securefed.crypto import shares
-from securefed.crypto.blind.interface import Rows, limbs_of
+from securefed.crypto.blind.interface import FactorRows, limbs_of
 from securefed.crypto.blind.layout import Chunk, Layout, Panel, bodies_to_bytes, kept_limbs
 from securefed.crypto.lattice.ring import (
     DEGREE,
     EXACT_TERMS,
     HALF,
     RING,
+    PackedResidues,
     Spectra,
-    Words,
     inverse,
     reduce,
     spectrum,
@@ -116,7 +116,7 @@ def add_sums(total: list[Sums], more: list[Sums]) -> None:
             RING.reduced(into)
 
 
-def _factors(rows: Rows, plan: Layout) -> list[Floats]:
+def _factors(rows: FactorRows, plan: Layout) -> list[Floats]:
     """Return V as whole numbers below 2**52, (rows, right) for each digit, or as residues, (5, ...)."""
     product, exact = plan.product, rows.dtype == np.int64
     if product.digits > 1:
@@ -124,7 +124,7 @@ def _factors(rows: Rows, plan: Layout) -> list[Floats]:
     return [RING.residues(cast(Share, rows), centred=True) if exact else np.rint(cast(Floats, rows))]
 
 
-def multiplied(plan: Layout, message: bytes, rows: Rows) -> list[Sums]:
+def multiplied(plan: Layout, message: bytes, rows: FactorRows) -> list[Sums]:
     """Multiply one block of ciphertexts, of the right length, by the same rows of V."""
     factors = _factors(rows, plan)
     seed, at = message[:SEED_BYTES], SEED_BYTES
@@ -162,7 +162,7 @@ class _Products:
         self._residues, self._values, self._turned = np.empty(size), np.empty(size), np.empty(size)
         self._fresh = np.empty(self._bodies.shape[1:])
 
-    def add(self, seed: bytes, chunk: Chunk, heads: Words, factors: list[Floats]) -> None:
+    def add(self, seed: bytes, chunk: Chunk, heads: PackedResidues, factors: list[Floats]) -> None:
         """Add a chunk's products, from packed residues of c0. Digits of V stand one after the other."""
         panel, total = self._panel, chunk.total
         shared = None if factors[0].ndim == 3 else self._columns(factors, chunk)

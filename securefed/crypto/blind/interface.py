@@ -28,9 +28,9 @@ DIGIT_BITS = 36
 FLOAT_BITS = 51
 """Floats are at most 2**51, so that their residues are exact."""
 
-Rows = Floats | Share
+FactorRows = Floats | Share
 """Floats (rows, columns) are rounded to whole numbers. Limbs (5, rows, columns) are numbers modulo 2**105."""
-Operand = Callable[[int, int], Rows]
+Operand = Callable[[int, int], FactorRows]
 """(first, last) -> those inner rows of a factor."""
 
 
@@ -73,7 +73,7 @@ class Product:
         return min(WIDTH, self.right_bits + 2)
 
 
-def rows_of(operand: Operand, first: int, last: int, columns: int, bits: int, side: str) -> Rows:
+def rows_of(operand: Operand, first: int, last: int, columns: int, bits: int, side: str) -> FactorRows:
     """Take rows of this party's own factor, and check their shape and their size, at most 2**bits."""
     rows = operand(first, last)
     exact = rows.dtype == np.int64
@@ -89,7 +89,7 @@ def rows_of(operand: Operand, first: int, last: int, columns: int, bits: int, si
     return rows
 
 
-def limbs_of(rows: Rows) -> Share:
+def limbs_of(rows: FactorRows) -> Share:
     """Return rows of a factor as limbs, whatever form they have."""
     return cast(Share, rows) if rows.dtype == np.int64 else from_floats(cast(Floats, rows), 0)
 
@@ -102,7 +102,7 @@ class Lengths:
     blocks: Callable[[Product], list[tuple[int, int]]]
     """The inner rows (first, last) of each block of ciphertexts."""
     block: Callable[[Product, int], int]
-    """Of a block of so many rows."""
+    """The length of a block of so many rows."""
     reply: Callable[[Product], int]
 
 
@@ -153,7 +153,7 @@ class CrossKey(ABC):
         check_length("reply", reply, self.lengths.reply(product))
         return self._read(product, reply)
 
-    def _rows(self, product: Product, block: int, operand: Operand, bits: int = WIDTH) -> Rows:
+    def _rows(self, product: Product, block: int, operand: Operand, bits: int = WIDTH) -> FactorRows:
         return rows_of(operand, *self.lengths.blocks(product)[block], product.left, bits, "left")
 
     @abstractmethod
@@ -219,7 +219,7 @@ class Evaluation(ABC):
         return self._reply()
 
     @abstractmethod
-    def _multiply(self, pieces: Sequence[tuple[bytes, Rows]], mapper: Mapper) -> None:
+    def _multiply(self, pieces: Sequence[tuple[bytes, FactorRows]], mapper: Mapper) -> None:
         """Multiply blocks by their rows of V."""
 
     @abstractmethod

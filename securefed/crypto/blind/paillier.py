@@ -26,10 +26,10 @@ from securefed.crypto.blind.interface import (
     CrossPublic,
     CrossScheme,
     Evaluation,
+    FactorRows,
     Lengths,
     Operand,
     Product,
-    Rows,
     limbs_of,
 )
 from securefed.crypto.paillier.arrays import horner, join_integers
@@ -216,7 +216,7 @@ class PaillierEvaluation(Evaluation):
         self._ciphertexts = [mpz(1)] * (self._slots.groups * product.right)
         """The products so far. Once all blocks are in: packed and re-randomised."""
 
-    def _multiply(self, pieces: Sequence[tuple[bytes, Rows]], mapper: Mapper) -> None:
+    def _multiply(self, pieces: Sequence[tuple[bytes, FactorRows]], mapper: Mapper) -> None:
         if not pieces:
             return
         columns: list[list[mpz]] = [[] for _ in range(self._slots.groups)]

@@ -39,10 +39,10 @@ from securefed.crypto.blind.interface import (
     CrossPublic,
     CrossScheme,
     Evaluation,
+    FactorRows,
     Lengths,
     Operand,
     Product,
-    Rows,
     limbs_of,
 )
 from securefed.crypto.blind.layout import Chunk, Layout, bodies_from_bytes, kept_limbs, layout
@@ -64,7 +64,7 @@ def public_polynomials(secret: Secret, nonce: bytes, source: ByteSource) -> byte
     return RING.to_bytes(RING.reduced(-products - errors(source, PAIRS, DEGREE)))
 
 
-def _messages(rows: Rows, chunk: Chunk, digits: int, size: int) -> list[Floats]:
+def _messages(rows: FactorRows, chunk: Chunk, digits: int, size: int) -> list[Floats]:
     """Return round(q m 2**(size digit) / 2**105) for each prime: (ciphertexts, t, columns), below 2**51."""
     if rows.dtype != np.int64 and digits == 1:
         return [chunk.arranged(np.rint(rows * (RING.modulus / 2.0**WIDTH)))] * len(RING.primes)
@@ -75,7 +75,7 @@ def _messages(rows: Rows, chunk: Chunk, digits: int, size: int) -> list[Floats]:
     return [np.concatenate(parts) for parts in zip(*digit_parts, strict=True)]
 
 
-def encrypted_block(source: ByteSource, secret: Secret, plan: Layout, rows: Rows) -> bytes:
+def encrypted_block(source: ByteSource, secret: Secret, plan: Layout, rows: FactorRows) -> bytes:
     """Return the message of one block of rows of U."""
     seed = source(SEED_BYTES)
     factor, parts, chunks = spectrum(secret), [seed], plan.chunks(rows.shape[-2])
@@ -130,12 +130,12 @@ def read_reply(secret: Secret, plan: Layout, reply: bytes) -> Share:
     return shares.carry(share)
 
 
-def _encrypt_block(task: tuple[Secret, Product, Rows, bytes]) -> bytes:
+def _encrypt_block(task: tuple[Secret, Product, FactorRows, bytes]) -> bytes:
     secret, product, rows, seed = task
     return encrypted_block(key_stream(seed), secret, layout(product), rows)
 
 
-def _multiply_blocks(task: tuple[Product, Sequence[tuple[bytes, Rows]]]) -> list[Sums]:
+def _multiply_blocks(task: tuple[Product, Sequence[tuple[bytes, FactorRows]]]) -> list[Sums]:
     product, blocks = task
     totals: list[Sums] = []
     for message, rows in blocks:
@@ -177,7 +177,7 @@ class RlweKey(CrossKey):
             tasks.append((secret, product, rows, seed))
         return (mapper if len(blocks) > 1 else SERIAL).map(_encrypt_block, tasks)
 
-    def _seed_of(self, product: Product, block: int, rows: Rows) -> bytes:
+    def _seed_of(self, product: Product, block: int, rows: FactorRows) -> bytes:
         """The randomness of a block, from the key and all that is encrypted."""
         content = f"{product} {block}".encode() + np.ascontiguousarray(rows).tobytes()
         return hashlib.blake2b(
@@ -218,7 +218,7 @@ class RlweEvaluation(Evaluation):
         self._plan, self._rerandomiser, self._source = plan, rerandomiser, source
         self._totals: list[Sums] = []
 
-    def _multiply(self, pieces: Sequence[tuple[bytes, Rows]], mapper: Mapper) -> None:
+    def _multiply(self, pieces: Sequence[tuple[bytes, FactorRows]], mapper: Mapper) -> None:
         # One task a process: each returns one sum, however many blocks it has.
         size = max(1, -(-len(pieces) // mapper.workers))
         tasks = [(self._product, pieces[start : start + size]) for start in range(0, len(pieces), size)]

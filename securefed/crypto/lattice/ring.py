@@ -30,7 +30,7 @@ BATCH = 16
 """Polynomials at a time: their spectra stay in the processor's cache."""
 
 Spectra = NDArray[np.complex128]
-Words = NDArray[np.int64]
+PackedResidues = NDArray[np.int64]
 """Residues on the wire: three of 21 bits in each word."""
 PRIMES = (2056193, 1990657, 1908737, 1892353, 1843201)
 """The largest primes below 2**21 that are 1 modulo 8192."""
@@ -210,7 +210,7 @@ class Ring:
 
     # Residues of other numbers
 
-    def whole(self, high: Words, shift: int, low: Words | int = 0) -> Floats:
+    def whole(self, high: PackedResidues, shift: int, low: PackedResidues | int = 0) -> Floats:
         """Return the residues, (k, ...), of machine integers high * 2**shift + low."""
         parts = [high % prime * (pow(2, shift, prime)) + low % prime for prime in self.primes]
         return self.reduced(np.stack(parts).astype(np.float64))
@@ -295,7 +295,7 @@ class Ring:
             self.unpack(words, index, residues[index])
         return residues
 
-    def pack(self, words: Words, index: int, residues: Floats) -> None:
+    def pack(self, words: PackedResidues, index: int, residues: Floats) -> None:
         """Pack the residues of one prime into words that are 0 at their places.
 
         A whole number x from 0 to 2**52 has its bits at the end of the float 2**52 + x. That is faster than a
@@ -309,7 +309,7 @@ class Ring:
             shifted <<= LIMB_BITS * place
             words[at : at + len(shifted)] |= shifted
 
-    def unpack(self, words: Words, index: int, residues: Floats) -> None:
+    def unpack(self, words: PackedResidues, index: int, residues: Floats) -> None:
         """Read the residues of one prime, and check them."""
         flat, prime = residues.reshape(-1, copy=False), self.primes[index]
         for place, at, first, last in self._pieces(index, len(flat), len(words)):

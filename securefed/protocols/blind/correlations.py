@@ -29,7 +29,7 @@ AHEAD = 4
 SMALL_BLOCKS = 4
 """Blocks of a factor that is sent ahead: it takes no acknowledgement."""
 Name = tuple[int, int]
-"""Of a matrix: the system and the turn."""
+"""The name of a matrix: the system and the turn."""
 
 
 class Size(NamedTuple):

@@ -148,7 +148,7 @@ class BlindParty(PartyLoop):
             folds = [rest, *folds] if len(rest) else folds
             self._own = PassColumns(plan, features, steps.root(), folds, labels)
         self._phi: Share = shares.zeros(plan.columns, batches.folds * plan.outputs)
-        """Of a model for each fold; the last one goes on to learn from all rows."""
+        """Shares of phi of a model for each fold; the last one goes on to learn from all rows."""
         self._previous: Share = self._phi
         """phi of the round before."""
         self._vectors: list[Share] = []

@@ -75,9 +75,9 @@ class ScorePlan(Parties):
             helper = None if facts["helper"] is None else str(facts["helper"])
             plan = cls(names, sizes, helper, int(facts["outputs"]), int(facts["precision"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"not the facts of a blind model ({error})") from None
+            raise DataError(f"model shard damaged ({error}); restore it") from None
         if len(names) < 2 or len(names) != len(sizes) or min(sizes) < 1 or plan.outputs < 1:
-            raise DataError("not the facts of a blind model: parties and sizes do not fit")
+            raise DataError("model shard damaged: party list and sizes disagree; restore it")
         return plan
 
     def multipliers(self) -> list[str]:
@@ -375,7 +375,7 @@ def _tell(link: Link, peer: str, kind: str, total: Share, at: At, facts: dict[st
 
 
 def _cut_score(total: Share) -> Share:
-    """As many bits of a share as are booked. A helper gets no more either: it may be in league."""
+    """Keep only the bits that the ledger counts. A helper gets no more either: it may collude."""
     return shares.reduce_bits(total, SCORE_BITS + RANGE_BITS)
 
 

@@ -49,8 +49,8 @@ MODEL_BITS = 72
 """Shares of a finished model are cut to so many bits, which keeps the noise of scores small."""
 MOST_WRAPS = 2.0**-19
 GRADIENT_BOUND = 2.0
-"""On |M v - c| in every round, for labels of root mean square 2: |c| is at most |a| / sqrt(b) times theirs,
-and accelerated rounds multiply it by a polynomial of M that is at most 1 on its spectrum."""
+"""Bound on |M v - c| in every round, for labels of root mean square 2. |c| is at most |a| / sqrt(b) times
+theirs, and accelerated rounds multiply it by a polynomial of M that is at most 1 on its spectrum."""
 
 
 def feature_bits(rows: int) -> int:
@@ -63,7 +63,7 @@ def wrap_bound(
 ) -> float:
     """Bound the probability that any truncation of a run wraps; `sizes`: columns of each party.
 
-    Every system has matrices of its own. `models` are told.
+    Every system has matrices of its own. `models`: finished models, whose shares are cut.
     """
     columns, parties = sum(sizes), len(sizes)
     # Entries of a cross block add up to sqrt(d_i d_j) times its Frobenius norm, at most sqrt(min)/K.
@@ -72,8 +72,8 @@ def wrap_bound(
     ) + sqrt(columns)
     moved = rounds * turns * outputs * sqrt(columns) * GRADIENT_BOUND
     moved += moved * 4.0 * 2.0 ** (SCALAR_BITS + VALUE_BITS - PRODUCT_BITS)
-    told = outputs * columns * 2.0 ** (VALUE_BITS - MODEL_BITS + WIDTH - PRODUCT_BITS)
-    return (systems * passed + moved + models * told) * 2.0 ** (PRODUCT_BITS - WIDTH)
+    final = outputs * columns * 2.0 ** (VALUE_BITS - MODEL_BITS + WIDTH - PRODUCT_BITS)
+    return (systems * passed + moved + models * final) * 2.0 ** (PRODUCT_BITS - WIDTH)
 
 
 def check_wraps(bound: float, rounds: int, columns: int, outputs: int) -> None:
@@ -87,9 +87,9 @@ def check_wraps(bound: float, rounds: int, columns: int, outputs: int) -> None:
 
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
+Places = NDArray[np.intp]
 LEFT_BITS = 51
-"""Of what is encrypted: a float64 holds it exactly."""
+"""Bits of the encrypted factor; float64 holds them exactly."""
 Pair = tuple[str, str]
 """Two parties whose columns are multiplied; the first one encrypts."""
 KEY_STEP, PART_STEP = 0, 1
@@ -181,7 +181,7 @@ class PassColumns:
     """A party's own columns, their step matrix, and its targets if it has the labels."""
 
     def __init__(
-        self, plan: PassPlan, features: Array, root: Array, folds: Sequence[Rows], targets: Array | None
+        self, plan: PassPlan, features: Array, root: Array, folds: Sequence[Places], targets: Array | None
     ) -> None:
         self._plan, self._features, self.root, self._folds = plan, features, root, folds
         self._targets: Array | None = None

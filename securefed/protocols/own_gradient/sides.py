@@ -30,16 +30,16 @@ from securefed.protocols.agreement import FRACTION_BITS
 from securefed.protocols.losses import Loss
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
+Places = NDArray[np.intp]
 
 
-def _check_bound(name: str, symbol: str, values: Array, bound: float, *, trains: bool) -> None:
+def _check_bound(name: str, what: str, values: Array, bound: float, *, trains: bool) -> None:
     """Raise DataError for a value that is larger than was declared."""
     largest = float(np.max(np.abs(values)))
     if largest > bound:
-        where = "reached" if trains else "is"
-        hint = f"; a smaller learning rate keeps it low, a larger {name} allows it" if trains else ""
-        raise DataError(f"{name}: |{symbol}| {where} {largest:.4g}, at most {bound:.4g} was declared{hint}")
+        hint = f"; lower the learning rate or raise {name}" if trains else ""
+        reached = f"{what} {'reached' if trains else 'is'} {largest:.4g}"
+        raise DataError(f"{reached}, above {name}={bound:.4g}{hint}")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class LinearScorer:
 
     def part(self, features: Array) -> Array:
         part = self.model.forward(features)
-        _check_bound("margin_bound", "H", part, self.margin_bound, trains=False)
+        _check_bound("margin_bound", "a score part", part, self.margin_bound, trains=False)
         return part
 
 
@@ -87,7 +87,7 @@ class TransferScorer:
     def hidden(self, features: Array) -> Array:
         """Return u of each row (B)."""
         hidden = self.model.forward(features)
-        _check_bound("activation_bound", "u", hidden, self.bound, trains=False)
+        _check_bound("activation_bound", "a hidden unit", hidden, self.bound, trains=False)
         return hidden
 
 
@@ -117,7 +117,7 @@ class Side(ABC):
         return self.model.size
 
     @abstractmethod
-    def begin(self, batch: Rows) -> None:
+    def begin(self, batch: Places) -> None:
         """Start a round with these rows."""
 
     @abstractmethod
@@ -177,14 +177,14 @@ class LinearSide(Side):
         self.is_linear = self.model.is_linear
         self.begin(np.arange(len(self.features)))
 
-    def begin(self, batch: Rows) -> None:
+    def begin(self, batch: Places) -> None:
         self._rows = self.features[batch]
         self._targets = None if self.labels is None else self.labels[batch]
         self._start = self.model.forward(self._rows)
 
     def contribution(self) -> Array:
         self._start = self.model.forward(self._rows)
-        _check_bound("margin_bound", "H", self._start, self.margin_bound, trains=True)
+        _check_bound("margin_bound", "a score part", self._start, self.margin_bound, trains=True)
         if self.exact:
             targets = np.zeros(len(self._rows)) if self._targets is None else self._targets
             return np.column_stack([self._start, targets])
@@ -237,7 +237,7 @@ class TransferSide(Side):
 
     model: HiddenLayer
     features: Array
-    overlap: Rows
+    overlap: Places
     """This party's row numbers of the overlapping rows, in the agreed order."""
     labelled: NDArray[np.bool_]
     """w of the overlapping rows."""
@@ -257,7 +257,7 @@ class TransferSide(Side):
             self._known_rows = self.model.augmented(self._known_features)
         self.begin(np.arange(len(self.overlap)))
 
-    def begin(self, batch: Rows) -> None:
+    def begin(self, batch: Places) -> None:
         chosen = self.overlap[batch]
         self._rows = self.features[chosen]
         self._inputs = self.model.augmented(self._rows)
@@ -273,7 +273,7 @@ class TransferSide(Side):
 
     def contribution(self) -> Array:
         hidden = self.model.forward(self._rows)
-        _check_bound("activation_bound", "u", hidden, self._bound, trains=True)
+        _check_bound("activation_bound", "a hidden unit", hidden, self._bound, trains=True)
         if self.labels is None:
             outer = (hidden * self._w[:, None]).T @ hidden
             return np.vstack([hidden, outer / self._root])

@@ -85,7 +85,7 @@ SELECT person, SUM(scorings), SUM(bits) FROM (
     ) GROUP BY person, scoring
 ) GROUP BY person
 """
-"""Of the people asked about. A scoring counts as often as a person was asked about at one of its places."""
+"""Scorings and bits of the people asked about. A scoring counts its most questions at one place."""
 
 
 class ScoreRefusal(LedgerRefusal):
@@ -430,5 +430,5 @@ def _most(database: sqlite3.Connection, more: int = 0, bits: int = 0) -> tuple[i
     People with equal rows may have many bits of few scorings; they do not stand for the others. `more`,
     `bits`: scorings that come on top, and their bits.
     """
-    told = [(scorings + more, before + bits) for _, scorings, before in database.execute(TOLD)]
-    return max(told, key=lambda pair: (pair[0] > LEAST_ALLOWED, pair[1]), default=(more, bits))
+    sums = [(scorings + more, before + bits) for _, scorings, before in database.execute(TOLD)]
+    return max(sums, key=lambda pair: (pair[0] > LEAST_ALLOWED, pair[1]), default=(more, bits))
