@@ -89,7 +89,9 @@ class LinearAssembly(Assembly[LinearSettings]):
         else the others. Few rows are all held out, in turns: a model for each fold, from statistics of the
         same pass, scores the rows that it did not learn from. With classes they take turns twice.
         """
-        settings = self.settings
+        settings = self.settings.for_parties(len(members))
+        if settings is not self.settings:
+            return LinearAssembly(settings).agreement(members, rows, outputs, holdout)
         names, models_ = {member.name for member in members}, settings.option("local_model")
         if not isinstance(models_, str) and not set(models_) <= names:
             unknown = ", ".join(sorted(set(models_) - names))

@@ -157,7 +157,7 @@ def estimates(
     `rounds`: how many rounds so many local steps take; those of the settings if None. `workers`: processes of
     each party. SettingError for settings that a run refuses, or shares that do not fit into the memory.
     """
-    settings, network = scenario.settings, get_network(network)
+    settings, network = scenario.settings.for_parties(len(scenario.columns)), get_network(network)
     rounds = rounds or RoundsModel.through(settings.rounds, settings.algorithm.local_steps)
     due = [
         replace(each, settings=replace(each.settings, rounds=rounds.rounds(q)))

@@ -267,10 +267,11 @@ class LinearSettings(ObjectiveSettings):
         "columns of all parties (columns - 20) / (2 rows), and at least 1e-4.",
     )
     rounds: Any = setting(
-        24,
+        "auto",
         word_or("auto", integer(least=1)),
-        'Rounds: exchanges of messages. "auto": 24 for two parties, more for more of them. With refit, few '
-        "held-out rows and two classes or more, a blind run trains twice: 24 become 40 (docs/choosing.md).",
+        'Rounds: exchanges of messages. "auto" is 24; with more than two parties a blind run takes more (39 '
+        "for five). With refit, few held-out rows and classes a blind run trains twice: 24 become 40 "
+        "(docs/choosing.md).",
     )
     holdout: float = again(
         ObjectiveSettings,
@@ -297,11 +298,6 @@ class LinearSettings(ObjectiveSettings):
         in_file=False,
     )
 
-    def check(self) -> None:
-        super().check()
-        if self.rounds == "auto" and self.learning_rate != "auto":
-            raise SettingError("rounds: 'auto' takes learning_rate='auto'")
-
     @property
     def exact(self) -> bool:
         """Whether the exact loss is trained, which only a run without protection can."""
@@ -321,7 +317,10 @@ class LinearSettings(ObjectiveSettings):
         return isinstance(self.optimiser, SGD)
 
     def for_parties(self, count: int) -> Self:
-        return replace(self, rounds=automatic_rounds(max(1, count))) if self.rounds == "auto" else self
+        if self.rounds != "auto":
+            return self
+        accelerated = self.trains_like == Blind.kind and self.learning_rate == "auto"
+        return replace(self, rounds=automatic_rounds(max(2, count) if accelerated else 2))
 
     def penalty(self, rows: int, columns: int = 0) -> float:
         """l2; "auto" weighs the penalty like one row, as scikit-learn's C = 1 does, and for many columns like

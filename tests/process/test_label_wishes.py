@@ -157,9 +157,8 @@ def test_scores_of_counts_are_around_one_rate_and_compared_with_the_own_fit() ->
 
 
 def test_automatic_rounds_are_a_number_to_everybody() -> None:
-    assert agreed(rounds="auto").settings.rounds == 24
-    with pytest.raises(SettingError, match="rounds: 'auto' takes learning_rate='auto'"):
-        agreed(rounds="auto", learning_rate=0.1)
+    assert agreed(rounds="auto").settings.rounds == agreed().settings.rounds == 24
+    assert agreed(rounds=7).settings.rounds == 7
 
 
 def test_what_labels_do_not_have_is_refused() -> None:

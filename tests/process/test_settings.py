@@ -67,6 +67,7 @@ def test_what_is_left_out_has_the_default_of_its_objective(folder: Path) -> None
         "objective": "linear",
     }
     defaults = {name: each.default for name, each in run_settings("linear").items()}
+    assert defaults.pop("rounds") == "auto" and told["rounds"] == 24
     assert len(defaults) > 12 and defaults.items() <= told.items()
     assert told["protection"] == "blind" and told["protection.scheme"] == "ckks"
     assert party.peers["shop"].address == "shop.example:7001"
