@@ -20,6 +20,7 @@ from securefed.errors import SettingError
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
 from securefed.protocols.scoring.blur import PRECISION
 from securefed.protocols.scoring.score_ledger import RANGE_BITS
+from securefed.transport.network.codec import MOST_PARTIES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ class Objective:
     def check_parties(self, name: str, count: int) -> None:
         if self.parties is not None and count != self.parties:
             raise SettingError(f"parties: {count} given, the {name} objective takes exactly {self.parties}")
+        if count > MOST_PARTIES:
+            raise SettingError(f"parties: {count} given, at most {MOST_PARTIES} are allowed")
 
 
 OBJECTIVES: dict[str, Objective] = {

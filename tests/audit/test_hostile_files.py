@@ -105,6 +105,19 @@ def test_numbers_that_no_run_has_are_refused_before_anything_is_laid_out(
     assert "agree on a number that no run has" in capsys.readouterr().out
 
 
+def test_more_parties_than_any_run_has_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The list of messages that are due grows with their cube: 3,000 parties gave no verdict."""
+
+    def change(settings: dict[str, Any]) -> None:
+        settings["parties"] = [[f"p{place}", 3, True] for place in range(3000)]
+
+    altered(tmp_path, change)
+    assert main(["audit", str(tmp_path)]) == 1
+    assert "at most 256 are allowed" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("setting", "word"), [("batches", "rows"), ("stopping", "rounds")])
 def test_a_list_of_messages_without_end_is_not_written(
     setting: str, word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -312,3 +312,26 @@ def test_a_kill_soon_after_a_fold_was_scored_asks_nothing_anew(fleet: Make) -> N
     assert made.deaths("clinic") == 1
     check(made)
     assert [len(booked(made, name)) for name in ("shop", "clinic")] == [10, 10]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("objective", "killed", "place"),
+    [("linear", "shop", ANSWER), ("transfer", "bank", "securefed.protocols.blind.scoring:opened")],
+)
+def test_a_kill_in_a_prediction_books_its_people_once(
+    objective: str, killed: str, place: str, fleet: Make
+) -> None:
+    made = fleet(TWO, scheme="ckks", reveal="nothing", rounds=3, objective=objective)
+    made.start_all("party")
+    made.all_good()
+    before = booked(made, "shop")
+    made.mortal(killed, (place, 1))
+    for name in TWO:
+        made.start(name, "predict", "--rows", str(made.folder / name / "data.csv"))
+    made.processes[killed].wait(PATIENT)
+    assert made.deaths(killed) == 1
+    made.start(killed, "predict", "--rows", str(made.folder / killed / "data.csv"))
+    made.all_good()
+    assert (made.run_folder("bank") / "scores.csv").exists()
+    assert len(booked(made, "shop")) == len(before) + 1
