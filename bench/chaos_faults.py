@@ -325,6 +325,8 @@ class Torment:
         if not self.fleet.bookings(victim):
             return False
         self._kill_and_wait(victim)
+        if self._code(victim) == 0:  # it had ended well before the kill, and reads its ledger no more
+            return False
         path = self.fleet.ledger(victim)
         whole = path.read_bytes()
         self._cut[victim] = whole
