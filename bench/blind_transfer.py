@@ -47,8 +47,8 @@ class BlindTransferData:
     """Both parties' features, the shared people's row numbers, and labels as -1 and +1."""
 
     def __init__(self, data: TransferData, *, raw: bool = False) -> None:
-        """`raw`: the columns as they are, without splines and waves."""
-        self.name = data.name
+        """`raw`: the columns as they are, without splines and waves. `counted`: B's columns in a penalty."""
+        self.name, self.counted = data.name, data.b.features.shape[1]
         self.signs, self.test_signs = signs_of(data.a.labels), signs_of(data.held_out.labels)
         if raw:
             self.a, self.b, self.test = data.a.features, data.b.features, data.held_out.features
@@ -114,7 +114,7 @@ class BlindTransfer:
         """`clear`: there are no parties, and `finish` makes the steps."""
         self.assembly, self._data, self._held_out, self.clear = assembly, data, held_out, clear
         self.columns = {"B": data.b.shape[1], "A": 1}
-        members = tuple(Member(name, size, True) for name, size in self.columns.items())
+        members = tuple(Member(name, size, True, data.counted) for name, size in self.columns.items())
         self.agreement = agreement = assembly.agreement(members, len(data.rows_a))
         loss = assembly.settings.loss_function
         pull = 8.0 * dict(agreement.details)["gamma"]

@@ -257,12 +257,13 @@ class Torment:
     def _second_shell(self, victim: str, _: float) -> bool:
         """Start another process of a party in the first half of its training: it must not end before.
 
-        `--restart` only where no trap waits to kill the party: its run would truly be thrown away then.
+        `--restart` only where the party goes on: no trap waits to kill it, and no peer is about to leave
+        because of a cut ledger. Its run would truly be thrown away then.
         """
         rounds = int(self.fleet.scene.run["rounds"])
         if not 0 < self.fleet.round(victim) < rounds // 2 or victim in self._full:
             return False
-        safe = not any(path.exists() for _, path in self._traps)
+        safe = not self._cut and not any(path.exists() for _, path in self._traps)
         log = self.fleet.folder / f"{victim}.shell"
         with log.open("wb") as file:
             process = subprocess.Popen(

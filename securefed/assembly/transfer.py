@@ -77,7 +77,7 @@ class TransferAssembly(Assembly[TransferSettings]):
         settings, overlap = self.settings, rows - holdout
         rate = as_learning_rate(settings.learning_rate)
         if settings.blind:
-            gamma, l2 = settings.blind_weights(overlap, outputs)
+            gamma, l2 = settings.blind_weights(overlap, outputs, members[0].columns)
             details = {"loss": "logistic", "gamma": gamma, "l2": l2}
             rate = Automatic(1.0, settings.algorithm.order == "parallel")
         else:

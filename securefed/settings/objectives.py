@@ -363,7 +363,7 @@ class TransferSettings(ObjectiveSettings):
         None,
         optional(number(least=0.0)),
         "Weight of the squared parameters. Left out: in a blind run 1.25 / shared people, with three classes "
-        "or more 0.25 / shared people; else 1e-5.",
+        "or more 0.25 / shared people, more with more than 30 columns of B; else 1e-5.",
         example=0.005,
     )
     gamma: Any = setting(
@@ -384,14 +384,16 @@ class TransferSettings(ObjectiveSettings):
         if self.blind and self.hidden != 1:
             raise SettingError(f"hidden: {self.hidden} given, a blind run takes 1; more would gain nothing")
 
-    def blind_weights(self, rows: int, outputs: int) -> tuple[float, float]:
-        """Return gamma and l2 of a blind run; left out, l2 weighs like five shared people, or like one where
-        there are several classes. Beyond 300 shared people gamma falls: their labels say more than A's fit.
+    def blind_weights(self, rows: int, outputs: int, columns: int = 0) -> tuple[float, float]:
+        """Return gamma and l2 of a blind run.
+
+        Left out, l2 weighs like five shared people, or like one where there are several classes, and like
+        more where B has more than 30 `columns`. Beyond 300 shared people gamma falls: their labels say more
+        than A's fit.
         """
-        several = outputs > 1
-        usual = (0.03 if several else 0.125) * min(1.0, 300 / rows)
-        gamma = usual if self.gamma is None else self.gamma
-        people = 1.0 if several else 5.0
+        usual, people = (0.03, 1.0) if outputs > 1 else (0.125, 5.0)
+        gamma = usual * min(1.0, 300 / rows) if self.gamma is None else self.gamma
+        people *= max(1.0, (columns - FEW_COLUMNS) / 10.0)
         l2 = people * self.loss_function.margin_weight / rows if self.l2 is None else self.l2
         return float(gamma), float(l2)
 

@@ -127,6 +127,12 @@ def test_beyond_300_shared_people_the_own_fit_weighs_less() -> None:
     assert TransferSettings(gamma=0.5).blind_weights(3000, 1)[0] == 0.5
 
 
+def test_many_columns_of_b_weigh_more() -> None:
+    few, many = (TransferSettings().blind_weights(1000, 1, columns)[1] for columns in (30, 620))
+    assert few == pytest.approx(5 * 0.25 / 1000) and many == pytest.approx(60 * few)
+    assert TransferSettings(l2=0.1).blind_weights(1000, 1, 620)[1] == 0.1
+
+
 def test_what_cannot_be_done_is_refused_by_name() -> None:
     with pytest.raises(SettingError, match="learning_rate: 60 given, a blind run takes 'auto'"):
         TransferSettings(learning_rate=60)
