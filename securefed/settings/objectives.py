@@ -47,6 +47,8 @@ LEAST_PENALTY = 1e-4
 """The least l2 of "auto". With more rows a penalty changes no prediction, but parameters need a bound."""
 FEW_COLUMNS = 20
 """Each further column weighs half a row more in l2="auto" (docs/choosing.md)."""
+MANY_COLUMNS = 50
+"""Of B in a blind transfer run: each further column weighs half a shared person more (docs/transfer.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -363,7 +365,7 @@ class TransferSettings(ObjectiveSettings):
         None,
         optional(number(least=0.0)),
         "Weight of the squared parameters. Left out: in a blind run 1.25 / shared people, with three classes "
-        "or more 0.25 / shared people, more with more than 30 columns of B; else 1e-5.",
+        "or more 0.25 / shared people, more with more than 60 columns of B; else 1e-5.",
         example=0.005,
     )
     gamma: Any = setting(
@@ -388,12 +390,12 @@ class TransferSettings(ObjectiveSettings):
         """Return gamma and l2 of a blind run.
 
         Left out, l2 weighs like five shared people, or like one where there are several classes, and like
-        more where B has more than 30 `columns`. Beyond 300 shared people gamma falls: their labels say more
+        more where B has more than 60 `columns`. Beyond 300 shared people gamma falls: their labels say more
         than A's fit.
         """
         usual, people = (0.03, 1.0) if outputs > 1 else (0.125, 5.0)
         gamma = usual * min(1.0, 300 / rows) if self.gamma is None else self.gamma
-        people *= max(1.0, (columns - FEW_COLUMNS) / 10.0)
+        people *= max(1.0, (columns - MANY_COLUMNS) / 10.0)
         l2 = people * self.loss_function.margin_weight / rows if self.l2 is None else self.l2
         return float(gamma), float(l2)
 

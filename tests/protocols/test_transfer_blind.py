@@ -128,7 +128,7 @@ def test_beyond_300_shared_people_the_own_fit_weighs_less() -> None:
 
 
 def test_many_columns_of_b_weigh_more() -> None:
-    few, many = (TransferSettings().blind_weights(1000, 1, columns)[1] for columns in (30, 620))
+    few, many = (TransferSettings().blind_weights(1000, 1, columns)[1] for columns in (60, 650))
     assert few == pytest.approx(5 * 0.25 / 1000) and many == pytest.approx(60 * few)
     assert TransferSettings(l2=0.1).blind_weights(1000, 1, 620)[1] == 0.1
 
