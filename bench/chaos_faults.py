@@ -47,6 +47,7 @@ KINDS = (
     "cut ledger",
     "output into head",
 )
+FINISHED = "this run is finished"
 LEAST_CHECKPOINT = 200
 """Bytes that every checkpoint of a round has."""
 STRANGERS = 40
@@ -171,7 +172,7 @@ class Torment:
                 caller.close()
 
     def _over(self) -> bool:
-        return not self._shells and all(self._code(name) == 0 for name in self.fleet.everybody)
+        return not (self._shells or self._cut) and all(self._code(name) == 0 for name in self.fleet.everybody)
 
     def _code(self, name: str) -> int | None:
         return self.fleet.processes[name].poll()
@@ -322,11 +323,14 @@ class Torment:
         return True
 
     def _cut_ledger(self, victim: str, _: float) -> bool:
-        """Kill a party and cut its score ledger. It has to refuse; then the ledger is put back."""
+        """Kill a party and cut its score ledger. It has to refuse; then the ledger is put back.
+
+        A party whose run is finished reads it no more, and may end well.
+        """
         if not self.fleet.bookings(victim):
             return False
         self._kill_and_wait(victim)
-        if self._code(victim) == 0:  # it had ended well before the kill, and reads its ledger no more
+        if self._code(victim) == 0:  # it had ended well before the kill
             return False
         path = self.fleet.ledger(victim)
         whole = path.read_bytes()
@@ -371,7 +375,8 @@ class Torment:
     def _look_at_end(self, name: str, code: int) -> None:
         line = self.fleet.verdict(name)
         if name in self._cut and code != -signal.SIGKILL:
-            if code == 2 and "score-ledger" in line:
+            finished = code == 0 and any(FINISHED in each for each in self.fleet.lines(name))
+            if finished or (code == 2 and "score-ledger" in line):
                 self.fleet.ledger(name).write_bytes(self._cut.pop(name))
             elif code != 1:
                 self.outcome.lose(f"{name}: a cut ledger was not refused, exit code {code}; {line}")

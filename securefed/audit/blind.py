@@ -51,18 +51,21 @@ class Schedule:
     def __init__(self, agreement: Agreement, lengths: Lengths | None) -> None:
         plan = self._plan = linear.pass_plan(agreement)
         self.agreement, self._lengths, self._holders = agreement, lengths, plan.holders
-        self._scores = scoring.ScorePlan.of(agreement, plan.sizes)
+        self.scores = scoring.ScorePlan.of(agreement, plan.sizes)
 
-    def training(self, rounds: int, scored: Callable[[int], int], *, broken: bool = False) -> Iterator[Due]:
+    def training(
+        self, rounds: int, scored: Callable[[int], int], *, first: int = 0, broken: bool = False
+    ) -> Iterator[Due]:
         """Yield the messages of a run that went on for so many rounds.
 
         `scored`: the rows of an evaluation, where the agreement does not say them.
+        `first`: the round from which products are prepared.
         `broken`: in several attempts. Each has a scoring key of its own, so one may be new at any scoring.
         """
         agreement, plan, introduced = self.agreement, self._plan, False
         yield from self._pass(plan, 0)
         yield from self._key(*self._holders, ("setup", 0, PREPARE_STEP))
-        sizes = linear.round_products(agreement, plan, range(agreement.stopping.rounds))
+        sizes = linear.round_products(agreement, plan, range(first, agreement.stopping.rounds))
         for product in prepared_products(sizes):
             yield from self._product(*self._holders, product, PREPARE_STEP)
         for t in range(rounds):
@@ -80,13 +83,13 @@ class Schedule:
                     before += scoring.chunks_of(rows)
                 introduced = not broken
             if agreement.watched:
-                for name in self._scores.multipliers():
+                for name in self.scores.multipliers():
                     yield Due(agreement.label_party, name, "verdict", ("training", t, 0), 1)
         last = agreement.stopping.rounds
         yield from self._scoring("release", last, 0, introduced, seal=True)
         for name in plan.names if agreement.release else ():
             sender = self._holders[name == agreement.label_party]
-            size = size_in_bytes(self._scores.size(name) * agreement.outputs)
+            size = size_in_bytes(self.scores.size(name) * agreement.outputs)
             yield Due(sender, name, "released", ("release", last, linear.RELEASE_STEP), size)
 
     def _agreed_rows(self, t: int) -> list[int]:
@@ -153,7 +156,7 @@ class Schedule:
         self, phase: str, t: int, rows: int, introduced: bool, chunks: int = 0, *, seal: bool
     ) -> Iterator[Due]:
         """`chunks`: of rows that other models scored in this round."""
-        plan = self._scores
+        plan = self.scores
         label_party, second, helper = plan.label_party, plan.second, plan.helper
         if not introduced:
             for name in plan.multipliers():

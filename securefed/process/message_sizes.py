@@ -19,8 +19,8 @@ from securefed.crypto import cross_lengths, find_kind, key_kind
 from securefed.crypto.shares import size_in_bytes
 from securefed.data.psi import MAX_IDS, MOST_PSI_BYTES
 from securefed.process.own_data import COUNT_BYTES
-from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.scoring import CHUNK, ModelPart
+from securefed.protocols.agreement import Agreement, get_objective
+from securefed.protocols.blind.scoring import CHUNK, ModelPart, ScorePlan
 from securefed.protocols.messages import KINDS, fixed_sizes
 from securefed.protocols.own_gradient.sides import TransferScorer
 from securefed.transport.network.host import Limits
@@ -38,13 +38,19 @@ LENGTH_BYTES = 8
 """A length field between two frames."""
 
 
-def training_sizes(agreement: Agreement, key_bits: int) -> dict[str, int]:
-    """Return the most bytes of each kind in a training. A kind that it does not send has 0."""
+def training_sizes(agreement: Agreement, key_bits: int, first: int = 0) -> dict[str, int]:
+    """Return the most bytes of each kind in a training that begins with round `first`.
+
+    A kind that it does not send has 0. Products for fewer rounds may have larger replies.
+    """
     if agreement.reveal == "nothing":
         sizes: dict[str, int] = {}
         schedule = Schedule(agreement, cross_lengths(agreement.scheme, key_bits))
-        for due in schedule.training(agreement.stopping.rounds, lambda _: CHUNK):
+        for due in schedule.training(agreement.stopping.rounds, lambda _: CHUNK, first=first):
             sizes[due.kind] = max(sizes.get(due.kind, 0), due.size or 0)
+        if agreement.scores_rows and not get_objective(agreement.objective).same_people:
+            for kind, size in _blind_score_sizes(agreement, key_bits, schedule.scores).items():
+                sizes[kind] = max(sizes.get(kind, 0), size)
         return _complete(sizes)
     rows = max(agreement.common_rows, agreement.holdout)
     return _complete(_opening_sizes(agreement) | _score_sizes(agreement, rows, agreement.width))
@@ -53,7 +59,7 @@ def training_sizes(agreement: Agreement, key_bits: int) -> dict[str, int]:
 def prediction_sizes(agreement: Agreement, key_bits: int, part: object, rows: int) -> dict[str, int]:
     """Return the most bytes of each kind where `rows` rows are scored by a party's `part` of a model."""
     if isinstance(part, ModelPart):
-        return _complete(_blind_score_sizes(agreement, key_bits, part))
+        return _complete(_blind_score_sizes(agreement, key_bits, part.plan))
     width = part.model.width if isinstance(part, TransferScorer) else agreement.width
     return _complete(_score_sizes(agreement, rows, width))
 
@@ -62,12 +68,14 @@ def _complete(sizes: Mapping[str, int]) -> dict[str, int]:
     return {**dict.fromkeys(KINDS, 0), **fixed_sizes(), **sizes}
 
 
-def _blind_score_sizes(agreement: Agreement, key_bits: int, part: ModelPart) -> dict[str, int]:
-    lengths, plan = cross_lengths(agreement.scheme, key_bits), part.plan
-    product, score_bytes = plan.rows_product(CHUNK), size_in_bytes(CHUNK * plan.outputs)
+def _blind_score_sizes(agreement: Agreement, key_bits: int, plan: ScorePlan) -> dict[str, int]:
+    """Return the most bytes for any number of rows at once: fewer rows may take larger ciphertexts."""
+    lengths, score_bytes = cross_lengths(agreement.scheme, key_bits), size_in_bytes(CHUNK * plan.outputs)
+    products = [plan.rows_product(rows) for rows in range(1, CHUNK + 1)]
+    blocks = ((each, last - first) for each in products for first, last in lengths.blocks(each))
     return {
-        "operand": max(lengths.block(product, last - first) for first, last in lengths.blocks(product)),
-        "reply": max(map(lengths.reply, [product, *map(plan.sealed_product, plan.names[:-1])])),
+        "operand": max(lengths.block(product, count) for product, count in blocks),
+        "reply": max(map(lengths.reply, [*products, *map(plan.sealed_product, plan.names[:-1])])),
         "score": score_bytes,
         "score-share": score_bytes,
     }

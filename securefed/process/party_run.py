@@ -152,7 +152,7 @@ class Session:
             if not self.store.aligned:  # who only holds a key has lost nothing that the run needs
                 self.store.write_alignment(Checkpoint({}, {"instance": plan.instance, "rows": common}))
         agreement = self._all_alike(self._agreement, states, common)
-        link.bound(training_sizes(agreement, shared.settings.option("key_bits")))
+        link.bound(training_sizes(agreement, shared.settings.option("key_bits"), plan.start or 0))
         totals = self._open_transcript(link, plan, agreement)
         rounds = agreement.stopping.rounds  # with several folds more than the settings' own
         self.events.tell("training", rows=agreement.batches.rows, start=plan.start or 0, rounds=rounds)

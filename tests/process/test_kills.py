@@ -335,3 +335,15 @@ def test_a_kill_in_a_prediction_books_its_people_once(
     made.all_good()
     assert (made.run_folder("bank") / "scores.csv").exists()
     assert len(booked(made, "shop")) == len(before) + 1
+
+
+@pytest.mark.slow
+def test_a_blind_run_goes_on_two_rounds_before_its_end(fleet: Make) -> None:
+    """With these columns replies are larger then than any of a whole run (test_message_sizes.py)."""
+    columns = {"shop": 2, "bank": 2}
+    made = fleet(columns, scheme="ckks", reveal="nothing", rounds=12, refit=False, holdout=0.2, l2=0.01)
+    made.mortal("shop", ("securefed.process.recording:RunRecorder.on_round", 11))
+    made.start_all("party", "--resume")
+    made.revive()
+    assert made.deaths("shop") == 1
+    check(made)

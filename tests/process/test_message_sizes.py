@@ -12,10 +12,16 @@ import numpy as np
 import pytest
 
 from securefed import Blind, FedBCD, GeneralisedLinear, Monitoring, OwnGradient, Party, Plain, TransferLearner
+from securefed.assembly import LinearAssembly
+from securefed.crypto import cross_lengths
 from securefed.process.attempts import ALL_KINDS
-from securefed.process.message_sizes import SIZES, training_sizes
-from securefed.protocols.agreement import Agreement
+from securefed.process.message_sizes import SIZES, prediction_sizes, training_sizes
+from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.blind.correlations import prepared_products
+from securefed.protocols.blind.linear import pass_plan, round_products
+from securefed.protocols.blind.scoring import CHUNK, ModelPart, ScorePlan
 from securefed.protocols.messages import KINDS, fixed_sizes
+from securefed.settings import LinearSettings
 from securefed.transport.link import Link
 from securefed.transport.message import LimitExceeded, OutOfOrder
 from securefed.transport.network.run import NetworkLink
@@ -98,6 +104,35 @@ def test_no_honest_message_is_larger(case: str) -> None:
     if result.agreement.reveal == "nothing":  # blind: exactly
         assert {kind: sizes[kind] for kind in largest} == largest
     assert all(sizes[kind] == 0 for kind in sizes.keys() - largest.keys() - fixed_sizes().keys() - LATER)
+
+
+def test_a_run_that_goes_on_may_have_larger_replies_than_a_whole_one() -> None:
+    """Products for the last two rounds of these columns are laid out in another way."""
+    rounds, lengths = 12, cross_lengths("ckks", 0)
+    assembly = LinearAssembly(LinearSettings(rounds=rounds, refit=False))
+    agreement = assembly.agreement((Member("shop", 2, True), Member("bank", 3, True)), 48, holdout=10)
+    plan, whole, larger = pass_plan(agreement), training_sizes(agreement, 0)["reply"], 0
+    for first in range(rounds):
+        most = training_sizes(agreement, 0, first)["reply"]
+        for product in prepared_products(round_products(agreement, plan, range(first, rounds))):
+            assert lengths.reply(product) <= most
+            larger += lengths.reply(product) > whole
+    assert larger > 0  # else this test would not see it
+
+
+def test_fewer_rows_may_be_scored_by_larger_messages() -> None:
+    """Ten outputs of few columns: 685 to 796 rows at once take more ciphertexts than 1,024."""
+    lengths, assembly = cross_lengths("ckks", 0), LinearAssembly(LinearSettings(rounds=6, refit=False))
+    agreement = assembly.agreement((Member("shop", 1, True), Member("bank", 2, True)), 2000, 10, holdout=400)
+    plan, larger = ScorePlan.of(agreement, (1, 2)), 0
+    sizes = prediction_sizes(agreement, 0, ModelPart(plan, {}), 700)
+    for rows in range(1, CHUNK + 1):
+        product, whole = plan.rows_product(rows), plan.rows_product(CHUNK)
+        assert lengths.reply(product) <= sizes["reply"]
+        most = [max(lengths.block(p, b - a) for a, b in lengths.blocks(p)) for p in (product, whole)]
+        assert most[0] <= sizes["operand"]
+        larger += most[0] > most[1]
+    assert larger > 0  # else this test would not see it
 
 
 LATER = {kind for kind in KINDS if kind.startswith(("score", "opening"))} | {
