@@ -256,19 +256,19 @@ class Torment:
         return True
 
     def _second_shell(self, victim: str, _: float) -> bool:
-        """Start another process of a party in the first half of its training: it must not end before.
+        """Stop a party and start another process of it with `--restart`, which has to refuse.
 
-        `--restart` only where the party goes on: no trap waits to kill it, and no peer is about to leave
-        because of a cut ledger. Its run would truly be thrown away then.
+        A party that ended meanwhile would have its run thrown away, as it was told to.
         """
-        rounds = int(self.fleet.scene.run["rounds"])
-        if not 0 < self.fleet.round(victim) < rounds // 2 or victim in self._full:
+        if self.fleet.round(victim) == 0 or victim in self._full:
             return False
-        safe = not self._cut and not any(path.exists() for _, path in self._traps)
+        self.fleet.signal(victim, signal.SIGSTOP)
+        if self._code(victim) is not None:
+            return False
         log = self.fleet.folder / f"{victim}.shell"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                self.fleet.command(victim, "--restart" if safe else "--resume"),
+                self.fleet.command(victim, "--restart"),
                 cwd=ROOT,
                 env=self.fleet.environment,
                 stdin=subprocess.DEVNULL,
@@ -399,13 +399,10 @@ class Torment:
     def _look_at_shells(self) -> None:
         for shell in list(self._shells):
             code = shell.process.poll()
-            if code is None and self._code(shell.victim) is None:
+            if code is None:
                 continue
             self._shells.remove(shell)
-            if code is None:  # the party ended first, and its folder is free
-                shell.process.kill()
-                shell.process.wait()
-                continue
+            self.fleet.signal(shell.victim, signal.SIGCONT)
             text = shell.log.read_text(errors="replace")
             if code != 2 or "is in use by another securefed process" not in text:
                 self.outcome.lose(f"a second shell at {shell.victim}: exit code {code}; {text[-300:]}")

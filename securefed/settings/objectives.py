@@ -48,7 +48,7 @@ LEAST_PENALTY = 1e-4
 FEW_COLUMNS = 20
 """Each further column weighs half a row more in l2="auto" (docs/choosing.md)."""
 MANY_COLUMNS = 50
-"""Of B in a blind transfer run: each further column weighs half a shared person more (docs/transfer.md)."""
+"""Each further column of B weighs half a shared person more in blind transfer learning (docs/transfer.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
