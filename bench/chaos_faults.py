@@ -22,6 +22,8 @@ from bench.chaos_launch import PLACES
 from bench.chaos_parties import Fleet
 from bench.chaos_wires import FAULTS, HOST, disturb
 from bench.fleet import ROOT
+from securefed.errors import SettingError
+from securefed.files import only_process
 
 __all__ = ["KINDS", "Outcome", "Torment", "control_characters", "traceback_of"]
 
@@ -258,12 +260,13 @@ class Torment:
     def _second_shell(self, victim: str, _: float) -> bool:
         """Stop a party and start another process of it with `--restart`, which has to refuse.
 
-        A party that ended meanwhile would have its run thrown away, as it was told to.
+        A party that is about to end has let its folder go. Its run would be thrown away, as it was told to.
         """
         if self.fleet.round(victim) == 0 or victim in self._full:
             return False
         self.fleet.signal(victim, signal.SIGSTOP)
-        if self._code(victim) is not None:
+        with suppress(SettingError), only_process(self.fleet.lock(victim)):
+            self.fleet.signal(victim, signal.SIGCONT)
             return False
         log = self.fleet.folder / f"{victim}.shell"
         with log.open("wb") as file:

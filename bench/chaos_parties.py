@@ -257,6 +257,9 @@ class Fleet:
     def traps(self, name: str) -> Path:
         return self.folder / f"{name}.traps"
 
+    def lock(self, name: str) -> Path:
+        return self.folder / name / "runs" / "chaos" / f".lock-{name}"
+
     def ledger(self, name: str) -> Path:
         return self.folder / name / SCORE_LEDGER
 

@@ -169,11 +169,13 @@ def test_the_same_bytes_under_another_key(monkeypatch: Patch, naive: bool) -> No
         public = SMALL.load_public(theirs.key, theirs.nonce)
         exact.append(shares.to_integers(total_of(public, key, product, theirs.sealed, right)[:, 0, :3]))
     # What is hidden fills the modulus, so that a sum may wrap.
-    width = Slots.of(product, 1024).width
+    width, left = Slots.of(product, 1024).width, []
     for i in range(3):
         moved = told[1][i] - told[0][i] - exact[1][i] + exact[0][i]
         wraps = [a * (n >> width * i) + b * (other >> width * i) for a in (-1, 0, 1) for b in (-1, 0, 1)]
-        assert (min(abs(centred(int(moved + wrap))) for wrap in wraps) < FEW) == naive
+        left.append(min(abs(centred(int(moved + wrap))) for wrap in wraps))
+    # The difference of two blurs of 86 bits is below FEW in one row of 500 by chance, in three of 10^8.
+    assert all(each < FEW for each in left) == naive
     assert done.guards["p0"].total_bits == (1 if naive else 2) * 3 * score_bits(10)
 
 
