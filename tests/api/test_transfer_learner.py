@@ -224,7 +224,7 @@ def test_a_blind_model_is_saved_and_takes_no_keys(
 ) -> None:
     model, others = blind
     model.save(tmp_path)
-    with pytest.raises(SettingError, match="leave them out"):
+    with pytest.raises(SettingError, match="leave keys out"):
         TransferLearner.load(tmp_path, keys={"shop": keys.holder("ckks")})
     loaded = TransferLearner.load(tmp_path)
     few = Party("shop", others[0].features[:20])
